@@ -1,0 +1,1 @@
+"""Where arrays live and how exact they are: namespaces, devices, kernels."""

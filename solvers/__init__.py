@@ -1,0 +1,1 @@
+"""Optimization engines that know no statistics: raw arrays in, raw arrays out."""

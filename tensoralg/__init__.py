@@ -1,0 +1,46 @@
+"""Tensor algebra for researchers: symmetric tensors and Gaussian mixtures from moments.
+
+Public names load on first use (PEP 562), so that ``import tensoralg`` stays fast.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0.dev0"
+
+_HOME = {
+    "IncompleteSymmetricTensor": "tensoralg.core.incomplete_tensor",
+    "SymmetricDecomposition": "tensoralg.core.decompositions",
+    "SymmetricTensor": "tensoralg.core.symmetric_tensor",
+    "load": "tensoralg.core.persistence",
+    "save": "tensoralg.core.persistence",
+}
+_ROOMS = ("errors", "mixtures", "studies", "symmetric")
+
+__all__ = [
+    "IncompleteSymmetricTensor",
+    "SymmetricDecomposition",
+    "SymmetricTensor",
+    "__version__",
+    "errors",
+    "load",
+    "mixtures",
+    "save",
+    "studies",
+    "symmetric",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _ROOMS:
+        value = importlib.import_module(f"tensoralg.{name}")
+    else:
+        raise AttributeError(f"module 'tensoralg' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,13 @@
+from tensoralg import errors as errors
+from tensoralg import mixtures as mixtures
+from tensoralg import studies as studies
+from tensoralg import symmetric as symmetric
+from tensoralg.core.decompositions import SymmetricDecomposition as SymmetricDecomposition
+from tensoralg.core.incomplete_tensor import (
+    IncompleteSymmetricTensor as IncompleteSymmetricTensor,
+)
+from tensoralg.core.persistence import load as load
+from tensoralg.core.persistence import save as save
+from tensoralg.core.symmetric_tensor import SymmetricTensor as SymmetricTensor
+
+__version__: str
