@@ -1,0 +1,372 @@
+"""Fit weighted power products to square-free moments by feasible least squares.
+
+The model is a measure of ``r`` weighted points in ``R^d``. Its square-free moments up to order
+``m`` are matched to given ones by Levenberg-Marquardt. Plain least squares lets components run
+away (a weight tends to 0 while its point tends to infinity); extra rows keep the iterates inside
+what a mixture can be: total weight one, weights above a floor, second moments of the points at
+most the total second moment of the data.
+
+The normal matrix needs no Jacobian: inner products of square-free monomials are elementary
+symmetric polynomials, ``sum_{|a|=q} z^a y^a = e_q(z_1 y_1, .., z_d y_d)``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from tensoralg.core.errors import ShapeError
+from tensoralg.core.indices import rank_square_free
+from tensoralg.core.monomials import graded_indices
+
+__all__ = ["FeasibleFit", "feasible_least_squares", "square_free_products"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeasibleFit:
+    """Weighted points whose square-free moments match given ones.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (r,)
+        Weights of the points.
+    points : ndarray of shape (r, d)
+        The points.
+    objective : float
+        Half the squared norm of all rows, the feasibility rows included.
+    residual : float
+        Norm of the moment mismatch divided by the norm of the moments.
+    n_iter : int
+        Accepted and rejected steps together.
+    converged : bool
+        Whether the gradient or the step fell below the tolerance.
+    """
+
+    weights: Array
+    points: Array
+    objective: float
+    residual: float
+    n_iter: int
+    converged: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tree:
+    """How the monomials of each degree grow out of those one degree lower."""
+
+    parents: tuple[NDArray[np.int64], ...]
+    last: tuple[NDArray[np.int64], ...]
+    to_parent: tuple[scipy.sparse.csr_array, ...]
+    to_last: tuple[scipy.sparse.csr_array, ...]
+    sizes: tuple[int, ...]
+
+
+@lru_cache(maxsize=16)
+def _tree(dimension: int, order: int) -> _Tree:
+    parents, last, to_parent, to_last, sizes = [], [], [], [], [1]
+    for degree, indices in enumerate(graded_indices(dimension, order)[1:], start=1):
+        count = len(indices)
+        if count == 0:
+            break
+        parent = rank_square_free(indices[:, :-1], dimension)
+        ones, columns = np.ones(count), np.arange(count)
+        parents.append(parent)
+        last.append(indices[:, -1])
+        to_parent.append(
+            scipy.sparse.csr_array((ones, (parent, columns)), shape=(sizes[degree - 1], count))
+        )
+        to_last.append(
+            scipy.sparse.csr_array((ones, (indices[:, -1], columns)), shape=(dimension, count))
+        )
+        sizes.append(count)
+    return _Tree(tuple(parents), tuple(last), tuple(to_parent), tuple(to_last), tuple(sizes))
+
+
+def square_free_products(points: ArrayLike, order: int) -> tuple[Array, ...]:
+    """Evaluate all square-free monomials of degree 0 to `order` at given points.
+
+    Parameters
+    ----------
+    points : array_like of shape (r, d)
+        The points.
+    order : int
+        Highest degree.
+
+    Returns
+    -------
+    tuple of ndarray
+        One array of shape (r, C(d, q)) for each degree q that has monomials, in the order of
+        :func:`tensoralg.core.monomials.graded_indices`.
+
+    Examples
+    --------
+    >>> [p.tolist() for p in square_free_products([[2.0, 3.0, 5.0]], 2)]
+    [[[1.0]], [[2.0, 3.0, 5.0]], [[6.0, 10.0, 15.0]]]
+    """
+    z = np.asarray(points, dtype=np.float64)
+    tree = _tree(z.shape[1], order)
+    products = [np.ones((len(z), 1))]
+    for parent, last in zip(tree.parents, tree.last, strict=True):
+        products.append(products[-1][:, parent] * z[:, last])
+    return tuple(products)
+
+
+def _gradient(
+    products: Sequence[Array],
+    points: Array,
+    residuals: Sequence[Array],
+    weights: Array,
+    tree: _Tree,
+) -> tuple[Array, Array]:
+    """Products of the transposed Jacobian with the residual, by reverse accumulation."""
+    gradient_weights = sum(p @ r for p, r in zip(products, residuals, strict=True))
+    gradient_points = np.zeros_like(points)
+    carried = weights[:, None] * residuals[-1]
+    for degree in range(len(products) - 1, 0, -1):
+        parent, last = tree.parents[degree - 1], tree.last[degree - 1]
+        below = products[degree - 1][:, parent]
+        gradient_points += (tree.to_last[degree - 1] @ (carried * below).T).T
+        carried = (tree.to_parent[degree - 1] @ (carried * points[:, last]).T).T
+        carried += weights[:, None] * residuals[degree - 1]
+    return np.asarray(gradient_weights), gradient_points
+
+
+def _elementary_symmetric(c: Array, order: int) -> Array:
+    """``e_0..e_order`` of the last axis of `c`, stacked along a new last axis."""
+    e = np.zeros((*c.shape[:-1], order + 1))
+    e[..., 0] = 1.0
+    for j in range(c.shape[-1]):
+        e[..., 1:] += c[..., j, None] * e[..., :-1]
+    return e
+
+
+def _without(e: Array, c: Array) -> Array:
+    """Elementary symmetric polynomials with one variable of value `c` taken out."""
+    out = np.empty_like(e)
+    out[..., 0] = e[..., 0]
+    for q in range(1, e.shape[-1]):
+        out[..., q] = e[..., q] - c * out[..., q - 1]
+    return out
+
+
+def _normal_matrix(weights: Array, points: Array, degree_weights: Array) -> Array:
+    """``J^T J`` of the moment rows for the unknowns (weights, points row by row)."""
+    r, d = points.shape
+    order = len(degree_weights) - 1
+    squared = degree_weights**2
+    c = points[:, None, :] * points[None, :, :]
+    e = _elementary_symmetric(c, order)
+    e1 = _without(np.broadcast_to(e[:, :, None, :], (r, r, d, order + 1)), c)
+    e2 = _without(np.broadcast_to(e1[:, :, :, None, :], (r, r, d, d, order + 1)), c[:, :, None, :])
+    once = e1[..., :order] @ squared[1:]
+    twice = e2[..., : order - 1] @ squared[2:] if order > 1 else np.zeros((r, r, d, d))
+    normal = np.empty((r * (d + 1), r * (d + 1)))
+    normal[:r, :r] = e @ squared
+    # <phi_s, d phi_t / d z_tj> = z_sj e_{q-1} without j
+    cross = weights[None, :, None] * points[:, None, :] * once
+    normal[:r, r:] = cross.reshape(r, r * d)
+    normal[r:, :r] = normal[:r, r:].T
+    block = points[:, None, None, :] * points[None, :, :, None] * twice
+    index = np.arange(d)
+    block[:, :, index, index] = once
+    block *= (weights[:, None] * weights[None, :])[:, :, None, None]
+    normal[r:, r:] = block.transpose(0, 2, 1, 3).reshape(r * d, r * d)
+    return normal
+
+
+def _feasibility(
+    weights: Array, points: Array, bound: Array, minimum_weight: float, penalty: float
+) -> tuple[Array, Array]:
+    """Active feasibility rows and their (small, dense) Jacobian."""
+    r, d = points.shape
+    second = weights @ points**2
+    over = np.flatnonzero(second > bound)
+    under = np.flatnonzero(weights < minimum_weight)
+    jacobian = np.zeros((len(over) + len(under), r * (d + 1)))
+    for row, j in enumerate(over):
+        jacobian[row, :r] = points[:, j] ** 2
+        jacobian[row, r + j :: d] = 2.0 * weights * points[:, j]
+    jacobian[len(over) + np.arange(len(under)), under] = -1.0
+    rows = np.concatenate([second[over] - bound[over], minimum_weight - weights[under]])
+    return penalty * rows, penalty * jacobian
+
+
+class _Problem:
+    """The rows of the least-squares problem at one set of unknowns."""
+
+    def __init__(
+        self,
+        moments: Sequence[Array],
+        dimension: int,
+        bound: Array,
+        minimum_weight: float,
+        penalty: float,
+    ) -> None:
+        self.moments = moments
+        self.tree = _tree(dimension, len(moments) - 1)
+        self.bound, self.minimum_weight, self.penalty = bound, minimum_weight, penalty
+        self.degree_weights = np.ones(len(moments))
+        self.degree_weights[0] = penalty
+
+    def residuals(self, weights: Array, points: Array) -> tuple[tuple[Array, ...], list[Array]]:
+        products = square_free_products(points, len(self.moments) - 1)
+        return products, [weights @ p - m for p, m in zip(products, self.moments, strict=True)]
+
+    def objective(self, weights: Array, points: Array) -> float:
+        _, residuals = self.residuals(weights, points)
+        rows, _ = _feasibility(weights, points, self.bound, self.minimum_weight, self.penalty)
+        scaled = sum(
+            (s * s) * float(r @ r) for s, r in zip(self.degree_weights, residuals, strict=True)
+        )
+        return 0.5 * (scaled + float(rows @ rows))
+
+    def linearise(self, weights: Array, points: Array) -> tuple[Array, Array]:
+        products, residuals = self.residuals(weights, points)
+        scaled = [s * s * r for s, r in zip(self.degree_weights, residuals, strict=True)]
+        gw, gz = _gradient(products, points, scaled, weights, self.tree)
+        gradient = np.concatenate([gw, gz.ravel()])
+        normal = _normal_matrix(weights, points, self.degree_weights)
+        rows, jacobian = _feasibility(
+            weights, points, self.bound, self.minimum_weight, self.penalty
+        )
+        return gradient + jacobian.T @ rows, normal + jacobian.T @ jacobian
+
+
+def _levenberg_marquardt(
+    problem: _Problem, weights: Array, points: Array, tol: float, max_iter: int
+) -> tuple[Array, Array, float, int, bool]:
+    r, d = points.shape
+    unknowns = np.concatenate([weights, points.ravel()])
+
+    def split(x: Array) -> tuple[Array, Array]:
+        return x[:r], x[r:].reshape(r, d)
+
+    value = problem.objective(weights, points)
+    damping, growth, converged, n_iter = 1e-3, 2.0, False, 0
+    gradient, normal = problem.linearise(weights, points)
+    while n_iter < max_iter:
+        n_iter += 1
+        scaling = np.maximum(np.diag(normal), 1e-12)
+        try:
+            factor = scipy.linalg.cho_factor(normal + damping * np.diag(scaling))
+            step = -scipy.linalg.cho_solve(factor, gradient)
+        except scipy.linalg.LinAlgError:
+            damping *= 10.0
+            continue
+        trial = unknowns + step
+        trial_value = problem.objective(*split(trial))
+        predicted = 0.5 * float(step @ (damping * scaling * step - gradient))
+        gain = (value - trial_value) / predicted if predicted > 0 else -1.0
+        if np.isfinite(trial_value) and gain > 0:
+            small = np.linalg.norm(step) <= tol * (tol + np.linalg.norm(unknowns))
+            flat = value - trial_value <= tol * value
+            unknowns, value = trial, trial_value
+            damping *= max(1.0 / 3.0, 1.0 - (2.0 * gain - 1.0) ** 3)
+            growth = 2.0
+            if small or flat or value == 0.0:
+                converged = True
+                break
+            gradient, normal = problem.linearise(*split(unknowns))
+        else:
+            if np.linalg.norm(step) <= tol * (tol + np.linalg.norm(unknowns)):
+                converged = True
+                break
+            damping *= growth
+            growth *= 2.0
+    return *split(unknowns), value, n_iter, converged
+
+
+def feasible_least_squares(
+    moments: Sequence[ArrayLike],
+    weights: ArrayLike,
+    points: ArrayLike,
+    *,
+    second_moments: ArrayLike | None = None,
+    minimum_weight: float | None = None,
+    penalty: float = 3.0,
+    tol: float = 1e-10,
+    max_iter: int = 100,
+) -> FeasibleFit:
+    """Match square-free moments by weighted points that stay feasible for a mixture.
+
+    Parameters
+    ----------
+    moments : sequence of array_like
+        Square-free moments by degree: entry q has shape (C(d, q),), in the order of
+        :func:`tensoralg.core.monomials.graded_indices`; entry 0 is the total mass ``[1.0]``.
+    weights : array_like of shape (r,)
+        Weights to start from.
+    points : array_like of shape (r, d)
+        Points to start from.
+    second_moments : array_like of shape (d,), optional
+        Upper bounds of ``sum_s w_s z_sj**2``; default 1 (standardised data).
+    minimum_weight : float, optional
+        Weights below it are pushed up; default ``0.1 / r``.
+    penalty : float, default 3.0
+        Factor of the feasibility rows.
+    tol : float, default 1e-10
+        Relative size of a step, or of the decrease, at which the iteration has converged.
+    max_iter : int, default 100
+        Largest number of steps.
+
+    Returns
+    -------
+    FeasibleFit
+        The best point seen, with its objective and residual.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes of `moments`, `weights` and `points` do not belong together.
+
+    Notes
+    -----
+    Normal equations by elementary symmetric polynomials cost ``O(r**2 d**2 m)``; the dense
+    Jacobian of ``sum_q C(d, q)`` rows is never formed. Levenberg-Marquardt with the damping rule
+    of Nielsen (1999).
+
+    References
+    ----------
+    .. [1] B. Guo, J. Nie, Z. Yang, "Learning diagonal Gaussian mixture models and incomplete
+       tensor decompositions", arXiv:2102.04500, section 4 (the refinement; the feasibility rows
+       are ours).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points = np.array([[1.0, 0.5, -0.2], [-1.0, 0.1, 0.3]])
+    >>> moments = [0.5 * p.sum(axis=0) for p in square_free_products(points, 3)]
+    >>> fit = feasible_least_squares(moments, [0.4, 0.6], points + 0.1, second_moments=[2, 2, 2])
+    >>> bool(fit.residual < 1e-6)
+    True
+    """
+    w = np.array(weights, dtype=np.float64)
+    z = np.array(points, dtype=np.float64)
+    if z.ndim != 2 or w.shape != z.shape[:1] or len(w) == 0:
+        raise ShapeError(
+            f"weights of shape (r,) and points of shape (r, d) are needed, r >= 1; "
+            f"got {w.shape} and {z.shape}"
+        )
+    r, d = z.shape
+    by_degree = [np.asarray(m, dtype=np.float64) for m in moments]
+    sizes = [len(i) for i in graded_indices(d, len(by_degree) - 1)]
+    if [m.shape for m in by_degree] != [(n,) for n in sizes]:
+        raise ShapeError(
+            f"moments must have the lengths {sizes} (square-free monomials of each degree in "
+            f"{d} variables); got {[m.shape for m in by_degree]}"
+        )
+    by_degree = by_degree[: len(_tree(d, len(by_degree) - 1).sizes)]
+    bound = np.ones(d) if second_moments is None else np.asarray(second_moments, dtype=np.float64)
+    least = 0.1 / r if minimum_weight is None else float(minimum_weight)
+    problem = _Problem(by_degree, d, np.broadcast_to(bound, (d,)), least, penalty)
+    w, z, value, n_iter, converged = _levenberg_marquardt(problem, w, z, tol, max_iter)
+    _, residuals = problem.residuals(w, z)
+    mismatch = np.sqrt(sum(float(v @ v) for v in residuals))
+    size = np.sqrt(sum(float(m @ m) for m in by_degree))
+    return FeasibleFit(w, z, value, float(mismatch / size), n_iter, converged)
