@@ -11,14 +11,14 @@ References
 """
 
 import math
-import operator
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tensoralg.core.errors import ProblemTooLargeError, ShapeError
+from tensoralg.core.errors import ProblemTooLargeError
+from tensoralg.core.validation import check_range, first_row, integer_array, nonnegative_integer
 
 __all__ = [
     "multi_indices",
@@ -64,7 +64,7 @@ def number_of_multi_indices(dimension: int, order: int) -> int:
     >>> number_of_multi_indices(3, 2)
     6
     """
-    n, m = _count("dimension", dimension), _count("order", order)
+    n, m = nonnegative_integer("dimension", dimension), nonnegative_integer("order", order)
     return math.comb(n + m - 1, m) if n else int(m == 0)
 
 
@@ -93,7 +93,7 @@ def multi_indices(dimension: int, order: int) -> IndexArray:
     >>> multi_indices(2, 2).tolist()
     [[0, 0], [0, 1], [1, 1]]
     """
-    n, m = _count("dimension", dimension), _count("order", order)
+    n, m = nonnegative_integer("dimension", dimension), nonnegative_integer("order", order)
     size = _check_listing(number_of_multi_indices(n, m), m, f"dimension={n}, order={m}")
     return _cached_listing(n, m) if size <= _LARGEST_CACHED else _listing(n, m)
 
@@ -127,13 +127,13 @@ def rank_multi_indices(indices: npt.ArrayLike, dimension: int) -> IndexArray:
     >>> rank_multi_indices([[0, 1], [1, 1]], 2).tolist()
     [1, 2]
     """
-    n = _count("dimension", dimension)
-    array = _integer_array("indices", indices)
-    _check_range(array, n)
+    n = nonnegative_integer("dimension", dimension)
+    array = integer_array("indices", indices)
+    check_range(array, n)
     if np.any(array[..., 1:] < array[..., :-1]):
         raise ValueError(
             "indices must be sorted (nondecreasing) along the last axis; "
-            f"got {_first_row(array, (array[..., 1:] < array[..., :-1]).any(axis=-1))}"
+            f"got {first_row(array, (array[..., 1:] < array[..., :-1]).any(axis=-1))}"
         )
     return _rank(array, n)
 
@@ -167,8 +167,8 @@ def unrank_multi_indices(ranks: npt.ArrayLike, dimension: int, order: int) -> In
     >>> unrank_multi_indices([1, 2], 2, 2).tolist()
     [[0, 1], [1, 1]]
     """
-    n, m = _count("dimension", dimension), _count("order", order)
-    array = _integer_array("ranks", ranks, scalars=True)
+    n, m = nonnegative_integer("dimension", dimension), nonnegative_integer("order", order)
+    array = integer_array("ranks", ranks, scalars=True)
     total = number_of_multi_indices(n, m)
     wrong = (array < 0) | (array >= total)
     if wrong.any():
@@ -201,7 +201,7 @@ def square_free_indices(dimension: int, order: int) -> IndexArray:
     >>> square_free_indices(3, 2).tolist()
     [[0, 1], [0, 2], [1, 2]]
     """
-    d, m = _count("dimension", dimension), _count("order", order)
+    d, m = nonnegative_integer("dimension", dimension), nonnegative_integer("order", order)
     size = _check_listing(math.comb(d, m), m, f"dimension={d}, order={m}")
     return _cached_square_free(d, m) if size <= _LARGEST_CACHED else _square_free(d, m)
 
@@ -235,13 +235,13 @@ def rank_square_free(indices: npt.ArrayLike, dimension: int) -> IndexArray:
     >>> rank_square_free([[0, 2], [1, 2]], 3).tolist()
     [1, 2]
     """
-    d = _count("dimension", dimension)
-    array = _integer_array("indices", indices)
-    _check_range(array, d)
+    d = nonnegative_integer("dimension", dimension)
+    array = integer_array("indices", indices)
+    check_range(array, d)
     if np.any(array[..., 1:] <= array[..., :-1]):
         raise ValueError(
             "indices must be strictly increasing along the last axis; "
-            f"got {_first_row(array, (array[..., 1:] <= array[..., :-1]).any(axis=-1))}"
+            f"got {first_row(array, (array[..., 1:] <= array[..., :-1]).any(axis=-1))}"
         )
     m = array.shape[-1]
     # i_k - k is a sorted multi-index over d-m+1 values, in the same lexicographic order
@@ -277,7 +277,7 @@ def unrank_square_free(ranks: npt.ArrayLike, dimension: int, order: int) -> Inde
     >>> unrank_square_free([1, 2], 3, 2).tolist()
     [[0, 2], [1, 2]]
     """
-    d, m = _count("dimension", dimension), _count("order", order)
+    d, m = nonnegative_integer("dimension", dimension), nonnegative_integer("order", order)
     array = unrank_multi_indices(ranks, max(d - m + 1, 0), m)
     return array + np.arange(m)
 
@@ -301,7 +301,7 @@ def multiplicities(indices: npt.ArrayLike) -> npt.NDArray[Any]:
     >>> multiplicities([[0, 0, 1], [0, 1, 2], [2, 2, 2]]).tolist()
     [3, 6, 1]
     """
-    array = np.sort(_integer_array("indices", indices), axis=-1)
+    array = np.sort(integer_array("indices", indices), axis=-1)
     m = array.shape[-1]
     exact = m <= _LARGEST_EXACT_ORDER
     result: npt.NDArray[Any] = np.ones(array.shape[:-1], np.int64 if exact else np.float64)
@@ -312,41 +312,6 @@ def multiplicities(indices: npt.ArrayLike) -> npt.NDArray[Any]:
         divide = np.floor_divide if exact else np.true_divide
         result = np.asarray(divide(result * (k + 1), run))
     return result
-
-
-def _count(name: str, value: int) -> int:
-    """Return a nonnegative Python integer, or raise naming the argument."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer; got {value!r}") from None
-    if number < 0:
-        raise ValueError(f"{name} must be at least 0; got {number}")
-    return number
-
-
-def _integer_array(name: str, values: npt.ArrayLike, *, scalars: bool = False) -> IndexArray:
-    array = np.asarray(values)
-    if array.size == 0 and array.dtype == np.float64:  # the dtype of an empty list
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers; got dtype {array.dtype}")
-    if array.ndim == 0 and not scalars:
-        raise ShapeError(f"{name} must have shape (..., order); got a single number")
-    if array.dtype.kind == "u" and array.size and int(array.max()) > _LARGEST_RANK:
-        raise IndexError(f"{name} must fit 64 signed bits; got {array.max()}")
-    return array.astype(np.int64, copy=False)
-
-
-def _check_range(array: IndexArray, dimension: int) -> None:
-    wrong = (array < 0) | (array >= dimension)
-    if wrong.any():
-        raise IndexError(f"indices must lie in 0 .. {dimension - 1}; got {array[wrong].flat[0]}")
-
-
-def _first_row(array: IndexArray, wrong: npt.ArrayLike) -> list[int]:
-    first: list[int] = array[np.asarray(wrong)].reshape(-1, array.shape[-1])[0].tolist()
-    return first
 
 
 def _check_listing(count: int, order: int, where: str) -> int:

@@ -9,7 +9,9 @@ import numpy.typing as npt
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import IndexArray, multi_indices, square_free_indices
 
-__all__ = ["evaluate_monomials", "graded_indices"]
+__all__ = ["evaluate_monomials", "graded_indices", "sum_of_powers"]
+
+_LARGEST_CHUNK = 2**21  # numbers in one temporary: 16 MiB
 
 
 def graded_indices(dimension: int, degree: int, *, powers: bool = False) -> tuple[IndexArray, ...]:
@@ -97,4 +99,40 @@ def evaluate_monomials(points: Any, indices: npt.ArrayLike) -> Any:
         positions = xp.asarray(np.ascontiguousarray(column), device=device)
         factor = xp.take(points, positions, axis=1)
         result = factor if result is None else result * factor
+    return result
+
+
+def sum_of_powers(
+    weights: npt.NDArray[Any], points: npt.NDArray[Any], indices: IndexArray
+) -> npt.NDArray[Any]:
+    """Entries of a weighted sum of symmetric powers of points.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (r,)
+        Real or complex.
+    points : ndarray, shape (r, n)
+        One point per row, real or complex.
+    indices : ndarray of int, shape (N, m)
+        The wanted entries.
+
+    Returns
+    -------
+    ndarray of float64 or complex128, shape (N,)
+        Entry k is ``sum_s weights[s] * prod(points[s, indices[k]])``, in double precision and
+        without an r x N temporary.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sum_of_powers(np.ones(2), np.eye(2), np.array([[0, 0], [0, 1]])).tolist()
+    [1.0, 0.0]
+    """
+    dtype = np.result_type(weights.dtype, points.dtype, np.float64)
+    weights, points = weights.astype(dtype), points.astype(dtype)
+    result = np.empty(len(indices), dtype=dtype)
+    step = max(_LARGEST_CHUNK // max(len(points), 1), 1)
+    for start in range(0, len(indices), step):
+        rows = indices[start : start + step]
+        result[start : start + step] = weights @ evaluate_monomials(points, rows)
     return result

@@ -1,0 +1,200 @@
+"""Save tensors and decompositions in versioned ``.npz`` files, and load them again.
+
+A file is a zip archive of ``.npy`` arrays, as `numpy.savez` writes it: ``format`` ("tensoralg"),
+``version``, ``kind`` (the type's name) and the type's own arrays. Nothing is pickled, so loading
+a file from a stranger runs none of its code.
+"""
+
+import contextlib
+import io
+import os
+import secrets
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoralg.core.decompositions import SymmetricDecomposition
+from tensoralg.core.errors import TensorAlgError
+from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
+from tensoralg.core.symmetric_tensor import SymmetricTensor
+
+__all__ = ["PersistenceError", "load", "save"]
+
+_FORMAT = "tensoralg"
+_VERSION = 1
+_NO_ORDER = 0  # stands for a decomposition that does not know its order
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class PersistenceError(TensorAlgError, ValueError):
+    """A file is not one that `load` can read; the message names the path and the reason."""
+
+
+class _Kind(NamedTuple):
+    """How one type is written: its class, its arrays, and the way back from them."""
+
+    type: type
+    names: tuple[str, ...]
+    restore: Callable[[Arrays], Any]
+
+
+_KINDS = {
+    "SymmetricTensor": _Kind(
+        SymmetricTensor,
+        ("entries", "order", "dimension"),
+        lambda a: SymmetricTensor(a["entries"], int(a["order"]), int(a["dimension"])),
+    ),
+    "IncompleteSymmetricTensor": _Kind(
+        IncompleteSymmetricTensor,
+        ("indices", "values", "order", "dimension"),
+        lambda a: IncompleteSymmetricTensor(
+            a["indices"], a["values"], int(a["order"]), int(a["dimension"])
+        ),
+    ),
+    "SymmetricDecomposition": _Kind(
+        SymmetricDecomposition,
+        ("weights", "points", "order"),
+        lambda a: SymmetricDecomposition(a["weights"], a["points"], int(a["order"]) or None),
+    ),
+}
+
+
+def save(path: str | os.PathLike[str], value: Any) -> None:
+    """Save a tensor or a decomposition.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file to write, exactly by this name (no ending is added). An existing file is replaced
+        in one step once the new one is complete: an interruption leaves the old file whole.
+    value : SymmetricTensor, IncompleteSymmetricTensor or SymmetricDecomposition
+        What to save; dtypes are kept.
+
+    Raises
+    ------
+    TypeError
+        A value of another type.
+    OSError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from tensoralg import SymmetricTensor, load, save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "tensor.npz")
+    ...     save(path, SymmetricTensor([1.0, 2.0, 5.0], 2, 2))
+    ...     load(path)
+    SymmetricTensor(order=2, dimension=2, dtype=float64)
+    """
+    for kind, description in _KINDS.items():
+        if isinstance(value, description.type):
+            break
+    else:
+        raise TypeError(f"cannot save a {type(value).__name__}; accepted are {', '.join(_KINDS)}")
+    arrays = {name: _as_array(getattr(value, name)) for name in description.names}
+    header = {"format": np.array(_FORMAT), "version": np.array(_VERSION), "kind": np.array(kind)}
+    # through a symbolic link, the file it names is replaced, not the link
+    target = os.path.realpath(path)
+    temporary = os.path.join(os.path.dirname(target), f".tensoralg-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            np.savez(file, allow_pickle=False, **header, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        raise
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Load what `save` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    SymmetricTensor, IncompleteSymmetricTensor or SymmetricDecomposition
+        An equal value of the saved type and dtype.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file (other `OSError` for one that cannot be opened).
+    PersistenceError
+        Not a tensoralg file, truncated, corrupted, of another version or of an unknown type.
+        Also a `TensorAlgError` and a `ValueError`.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from tensoralg import SymmetricDecomposition, load, save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "decomposition.npz")
+    ...     save(path, SymmetricDecomposition([1.0], [[1.0, 2.0]]))
+    ...     load(path).points.tolist()
+    [[1.0, 2.0]]
+    """
+    with open(path, "rb") as file:
+        try:
+            return _read(file)
+        except PersistenceError as error:
+            raise PersistenceError(f"cannot load {os.fspath(path)!r}: {error}") from error.__cause__
+        except Exception as error:  # zip and npy readers raise a dozen types on damaged files
+            raise PersistenceError(
+                f"cannot load {os.fspath(path)!r}: the file is truncated or corrupted "
+                f"({type(error).__name__}: {error})"
+            ) from error
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    return np.array(_NO_ORDER) if value is None else np.asarray(value)
+
+
+def _read(file: io.BufferedReader) -> Any:
+    try:
+        archive = zipfile.ZipFile(file)
+    except zipfile.BadZipFile as error:
+        raise PersistenceError("not a tensoralg .npz file, or a truncated one") from error
+    with archive:
+        if "format.npy" not in archive.namelist() or _text(archive, "format") != _FORMAT:
+            raise PersistenceError("not written by tensoralg.save")
+        version = int(_member(archive, "version"))
+        if version != _VERSION:
+            raise PersistenceError(
+                f"it has format version {version}; this tensoralg reads version {_VERSION}"
+                + (", a newer tensoralg may read it" if version > _VERSION else "")
+            )
+        kind = _text(archive, "kind")
+        if kind not in _KINDS:
+            raise PersistenceError(
+                f"it holds an unknown type {kind!r}; known are {', '.join(_KINDS)}"
+            )
+        arrays = {name: _member(archive, name) for name in _KINDS[kind].names}
+    try:
+        return _KINDS[kind].restore(arrays)
+    except (TensorAlgError, ValueError, TypeError, IndexError) as error:
+        raise PersistenceError(f"its arrays are no valid {kind}: {error}") from error
+
+
+def _text(archive: zipfile.ZipFile, name: str) -> str:
+    return str(_member(archive, name))
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    """Read one array; reading all its bytes also compares their checksum."""
+    try:
+        content = archive.read(f"{name}.npy")
+    except KeyError:
+        raise PersistenceError(f"the array {name!r} is missing") from None
+    array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    return array
