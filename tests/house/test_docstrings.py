@@ -54,7 +54,8 @@ def check_class(path, cls):
             found += complaints(f"{path}.{name}", {MISSING})
         elif inspect.isfunction(member) or isinstance(member, classmethod | staticmethod):
             # the summary line says enough of what a method without arguments returns
-            takes_arguments = len(inspect.signature(getattr(cls, name)).parameters) > 1
+            parameters = inspect.signature(getattr(cls, name)).parameters
+            takes_arguments = len(parameters) > inspect.isfunction(member)
             codes = {RETURNS} if takes_arguments else set()
             found += complaints(f"{path}.{name}", {MISSING, PARAMETERS, UNKNOWN} | codes)
     return found
