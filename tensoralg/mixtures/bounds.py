@@ -4,10 +4,11 @@ A *split* ``(p, k)`` puts k coordinates into a block S and the others into T. Mo
 up to p over S index the rows of a flattening, monomials over T its columns.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from math import comb
-from operator import index
 from typing import Literal, get_args
+
+from tensoralg.mixtures.moment_input import checked_integer
 
 __all__ = [
     "Form",
@@ -133,14 +134,10 @@ def feasible_splits(
     []
     """
     d, m = _checked(dimension, order, form)
-    r = _integer(rank, "rank", 1)
+    r = checked_integer(rank, "rank", 1)
     found = []
     for p in range(1, m - 1):
-        # the left side grows with k and the right side shrinks: the feasible k are an interval
-        block_sizes = range(d)
-        first = bisect_left(block_sizes, r, key=lambda k, p=p: _sides(d, m, p, k, form)[0])
-        last = bisect_right(block_sizes, -r, key=lambda k, p=p: -_sides(d, m, p, k, form)[1])
-        found += [(p, k) for k in range(first, last)]
+        found += [(p, k) for k in range(d) if _room(d, m, p, k, form) >= r]
     return sorted(found, key=lambda split: _preference(d, m, split, form))
 
 
@@ -249,15 +246,7 @@ def _candidates(d: int, m: int, form: Form) -> list[tuple[int, int]]:
 
 def _checked(dimension: int, order: int, form: str) -> tuple[int, int]:
     if form not in get_args(Form):
-        raise ValueError(f"form must be one of {', '.join(map(repr, get_args(Form)))}, got {form!r}")
-    return _integer(dimension, "dimension", 1), _integer(order, "order", 3)
-
-
-def _integer(value: int, name: str, smallest: int) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer >= {smallest}, got {value!r}") from None
-    if number < smallest:
-        raise ValueError(f"{name} must be an integer >= {smallest}, got {number}")
-    return number
+        raise ValueError(
+            f"form must be one of {', '.join(map(repr, get_args(Form)))}, got {form!r}"
+        )
+    return checked_integer(dimension, "dimension", 1), checked_integer(order, "order", 3)

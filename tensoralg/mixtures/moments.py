@@ -1,0 +1,453 @@
+"""All moments of a data set up to an order, in one pass, chunk by chunk, mergeable."""
+
+from copy import deepcopy
+from typing import Any, Self
+
+import array_api_compat
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensoralg.core.errors import ProblemTooLargeError
+from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
+from tensoralg.core.indices import square_free_indices
+from tensoralg.gpu.moment_features import (
+    chunk_mean,
+    feature_count,
+    feature_plan,
+    gram_of_rows,
+)
+from tensoralg.gpu.namespaces import device_of, namespace_of, to_numpy
+from tensoralg.mixtures.moment_algebra import (
+    gaussian_gram,
+    gram_positions,
+    homogenised_positions,
+    shift_matrix,
+)
+from tensoralg.mixtures.moment_input import (
+    checked_integer,
+    checked_mixture,
+    checked_rows,
+    checked_unit,
+    checked_weights,
+    explain_not_finite,
+)
+
+__all__ = ["MomentAccumulator"]
+
+FloatArray = NDArray[np.float64]
+
+_LARGEST_GRAM = 2**32  # bytes
+
+
+class MomentAccumulator:
+    r"""Weighted sums of products of data columns, up to a total degree.
+
+    The state is one matrix G = sum_n w_n V_a(z_n)^T V_b(z_n), where z = (x - shift) / scale, V_q
+    holds the square-free monomials of degree 0 to q, a = floor(m/2) and b = m - a. It contains
+    every product of m or fewer coordinates in which no coordinate occurs more than twice.
+    Updating costs one matrix product per chunk; memory does not depend on the number of rows.
+
+    Parameters
+    ----------
+    dimension : int
+        Number d of columns, at least 1.
+    order : int
+        Highest degree m of the products, at least 1.
+    shift : array_like, shape (d,), or number, optional
+        Origin of every column. By default the weighted mean of the first chunk (0 for a column
+        that it misses entirely).
+    scale : array_like, shape (d,), or number, optional
+        Unit of every column, positive; by default 1.
+    powers : bool, default False
+        Use all monomials instead of the square-free ones as features: G then contains every
+        product of m or fewer coordinates.
+    missing : bool, default False
+        NaN marks a missing value. Every product is then averaged over the rows that have all of
+        its factors, which is right when values are missing completely at random.
+
+    Attributes
+    ----------
+    shift : ndarray of shape (d,) or None
+        The origin in use; None before the first row.
+    scale : ndarray of shape (d,)
+        The unit in use.
+    count : int
+        Rows seen with positive weight.
+    total_weight : float
+        The sum of their weights.
+
+    Raises
+    ------
+    ValueError
+        An argument is out of range; the message names it.
+    ProblemTooLargeError
+        G would take more than 4 GiB.
+
+    Notes
+    -----
+    Rows of weight 0 equal rows that are not there, whatever they contain. An update that raises
+    leaves the accumulator as it was. Arrays of other array-API namespaces (CuPy) are computed
+    where they live, and G stays there; all chunks must be of one namespace and device.
+
+    References
+    ----------
+    .. [1] B. Guo, J. Nie, Z. Yang, "Learning diagonal Gaussian mixture models and incomplete
+       tensor decompositions", arXiv:2102.04500.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0.0, 1.0], [2.0, 4.0, 5.0]])
+    >>> accumulator = MomentAccumulator(3, 3).update(X[:1]).update(X[1:])
+    >>> accumulator.count, accumulator.moments(3).values.tolist()
+    (2, [16.0])
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        order: int,
+        *,
+        shift: ArrayLike | None = None,
+        scale: ArrayLike | None = None,
+        powers: bool = False,
+        missing: bool = False,
+    ) -> None:
+        self.dimension = checked_integer(dimension, "dimension", 1)
+        self.order = checked_integer(order, "order", 1)
+        self.powers, self.missing = bool(powers), bool(missing)
+        left, right = (
+            feature_count(self.dimension, degree, powers=self.powers)
+            for degree in (self.order // 2, self.order - self.order // 2)
+        )
+        if 8 * left * right > _LARGEST_GRAM:
+            raise ProblemTooLargeError(
+                f"moments of dimension={self.dimension}, order={self.order} need a matrix of "
+                f"{left} x {right} numbers ({8 * left * right / 2**30:.0f} GiB, at most 4)"
+            )
+        self._shape = (left, right)
+        self.shift = checked_unit(shift, "shift", self.dimension)
+        unit = checked_unit(1.0 if scale is None else scale, "scale", self.dimension, positive=True)
+        assert unit is not None
+        self.scale = unit
+        self.count = 0
+        self.total_weight = 0.0
+        self._gram: Any = None
+        self._mask_gram: Any = None
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}=True" for name in ("powers", "missing") if getattr(self, name))
+        return (
+            f"MomentAccumulator(dimension={self.dimension}, order={self.order}{options}) "
+            f"of {self.count} rows"
+        )
+
+    @property
+    def gram(self) -> Any:
+        """The sums G, shape (n_a, n_b), in the namespace of the data; numpy zeros without any."""
+        return np.zeros(self._shape) if self._gram is None else self._gram
+
+    @property
+    def mask_gram(self) -> Any:
+        """Sums of the weights that entered each entry of G, or None unless `missing`."""
+        if self._mask_gram is None and self.missing:
+            return np.zeros(self._shape)
+        return self._mask_gram
+
+    @property
+    def _plan(self) -> Any:
+        return feature_plan(self.dimension, self.order - self.order // 2, powers=self.powers)
+
+    def update(self, X: Any, sample_weight: Any = None) -> Self:
+        """Add rows.
+
+        Parameters
+        ----------
+        X : array, shape (N, d), N >= 1
+            Real numbers of any floating or integer dtype, computed in float64.
+        sample_weight : array, shape (N,), optional
+            Weights >= 0; 3 equals three copies of a row, 0 equals none. A first chunk whose
+            weights are all 0 leaves the shift open.
+
+        Returns
+        -------
+        MomentAccumulator
+            Itself.
+
+        Raises
+        ------
+        ShapeError
+            X is not two-dimensional, has no rows, or has another number of columns.
+        ValueError
+            A dtype that is not real; NaN or infinity (row and column are named); a weight that is
+            negative or not finite; products that exceed the float64 range.
+        TypeError
+            The arrays belong to another library than the earlier ones.
+        """
+        X = checked_rows(X, self.dimension)
+        weight = checked_weights(sample_weight, X)
+        self._check_same_place(X)
+        xp = namespace_of(X)
+        count, total = int(X.shape[0]), float(X.shape[0])
+        if weight is not None:
+            count = int(xp.count_nonzero(weight))
+            total = float(xp.sum(weight))
+            if count == 0:
+                return self
+        shift = self.shift
+        with np.errstate(over="ignore", invalid="ignore"):
+            if shift is None:
+                shift = to_numpy(chunk_mean(X, weight, missing=self.missing))
+            gram, mask_gram = gram_of_rows(
+                X, weight, shift, self.scale, self._plan, self._shape[0], missing=self.missing
+            )
+            if self._gram is not None:
+                gram += self._gram
+                if mask_gram is not None:
+                    mask_gram += self._mask_gram
+        if not bool(xp.all(xp.isfinite(gram))):
+            raise explain_not_finite(X, weight, self.missing, self.order)
+        shift.flags.writeable = False
+        self.shift, self._gram, self._mask_gram = shift, gram, mask_gram
+        self.count += count
+        self.total_weight += total
+        return self
+
+    def merge(self, other: "MomentAccumulator") -> Self:
+        """Add the rows that another accumulator has seen.
+
+        Parameters
+        ----------
+        other : MomentAccumulator
+            One with the same dimension, order, powers and missing; it is left as it is. Another
+            shift or scale is re-expanded exactly to this one's.
+
+        Returns
+        -------
+        MomentAccumulator
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            A property differs (both values are named), or shift or scale differ with `missing`.
+        TypeError
+            `other` is no accumulator, or holds arrays of another library.
+        """
+        if not isinstance(other, MomentAccumulator):
+            raise TypeError(f"other must be a MomentAccumulator, got {type(other).__name__}")
+        for name in ("dimension", "order", "powers", "missing"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise ValueError(f"cannot merge: {name} is {mine} here and {theirs} in other")
+        if other._gram is None:
+            return self
+        self._check_same_place(other._gram)
+        if self.shift is None:
+            self.shift = other.shift
+        assert self.shift is not None
+        addend = other.rebased(self.shift, self.scale)
+        if self._gram is None:
+            self._gram, self._mask_gram = addend._gram, addend._mask_gram
+        else:
+            self._gram = self._gram + addend._gram
+            if self.missing:
+                self._mask_gram = self._mask_gram + addend._mask_gram
+        self.count += other.count
+        self.total_weight += other.total_weight
+        return self
+
+    def rebased(
+        self, shift: ArrayLike | None = None, scale: ArrayLike | None = None
+    ) -> "MomentAccumulator":
+        """Express the same sums with another origin and unit, exactly.
+
+        Parameters
+        ----------
+        shift, scale : array_like, shape (d,), or number, optional
+            The new origin and unit; by default the present ones.
+
+        Returns
+        -------
+        MomentAccumulator
+            A new one: what an accumulator with this shift and scale would hold after the same
+            rows, up to rounding.
+
+        Raises
+        ------
+        ValueError
+            An argument is out of range, or a value differs from the present one with `missing`,
+            where the sums cannot be re-expanded.
+        """
+        result = deepcopy(self)
+        new_shift = checked_unit(shift, "shift", self.dimension)
+        new_scale = checked_unit(scale, "scale", self.dimension, positive=True)
+        result.shift = self.shift if new_shift is None else new_shift
+        result.scale = self.scale if new_scale is None else new_scale
+        if self._gram is None or self._same_basis(result):
+            return result
+        if self.missing:
+            raise ValueError(
+                "accumulators with missing=True cannot change shift or scale: here they are "
+                f"{self.shift} and {self.scale}, wanted {result.shift} and {result.scale}; "
+                "give both accumulators the same shift and scale from the start"
+            )
+        assert self.shift is not None
+        assert result.shift is not None
+        change = shift_matrix(
+            self.dimension,
+            self.order - self.order // 2,
+            self.scale / result.scale,
+            (self.shift - result.shift) / result.scale,
+            powers=self.powers,
+        )
+        left = change[: self._shape[0], : self._shape[0]]
+        if isinstance(self._gram, np.ndarray):
+            result._gram = np.ascontiguousarray(left.T @ (self._gram @ change))
+        else:
+            xp, device = namespace_of(self._gram), device_of(self._gram)
+            dense = xp.asarray(change.toarray(), device=device)
+            n = self._shape[0]
+            result._gram = dense[:n, :n].T @ (self._gram @ dense)
+        return result
+
+    def homogenised(self) -> FloatArray:
+        """All moments as the entries of one symmetric tensor with a constant coordinate.
+
+        Coordinate 0 is the constant 1, data coordinate j (standardised) has index j + 1.
+
+        Returns
+        -------
+        ndarray of float64, shape (C(d+m, m),)
+            Entry k is the mean of the product over ``multi_indices(d + 1, m)[k]``; NaN where it
+            is not accumulated (a coordinate three times, unless `powers`) or never observed.
+            On the host, whatever the namespace of the data.
+
+        Raises
+        ------
+        ValueError
+            No rows were seen.
+
+        Examples
+        --------
+        >>> accumulator = MomentAccumulator(1, 3, shift=0).update([[1.0], [3.0]])
+        >>> accumulator.homogenised().tolist()  # 1, x, x^2, x^3
+        [1.0, 2.0, 5.0, nan]
+        """
+        left, right = homogenised_positions(self.dimension, self.order, powers=self.powers)
+        values = self._means()[left, right]
+        values[(left < 0) | (right < 0)] = np.nan
+        return values
+
+    def moments(self, order: int) -> IncompleteSymmetricTensor:
+        """Means of the products over pairwise distinct coordinates.
+
+        Parameters
+        ----------
+        order : int
+            Number of factors, 1 to the accumulator's order, at most d.
+
+        Returns
+        -------
+        IncompleteSymmetricTensor
+            Means of products of (x - shift) / scale at the square-free multi-indices; with
+            `missing` at those that some row has observed entirely.
+
+        Raises
+        ------
+        ValueError
+            An order out of range, or no rows were seen.
+        """
+        order = checked_integer(order, "order", 1)
+        largest = min(self.order, self.dimension)
+        if order > largest:
+            raise ValueError(
+                f"order must be at most {largest} (the accumulator's order {self.order}, its "
+                f"dimension {self.dimension}), got {order}"
+            )
+        indices = square_free_indices(self.dimension, order)
+        left, right = gram_positions(indices + 1, self.dimension, powers=self.powers)
+        values = self._means()[left, right]
+        observed = ~np.isnan(values)
+        return IncompleteSymmetricTensor(indices[observed], values[observed], order, self.dimension)
+
+    @classmethod
+    def from_parameters(
+        cls,
+        weights: ArrayLike,
+        means: ArrayLike,
+        covariances: ArrayLike,
+        order: int,
+        *,
+        shift: ArrayLike | None = None,
+        scale: ArrayLike | None = None,
+        powers: bool = False,
+    ) -> "MomentAccumulator":
+        """Exact moments of a diagonal Gaussian mixture, as infinitely many rows would give.
+
+        Parameters
+        ----------
+        weights : array_like, shape (r,)
+            Weights >= 0 with sum 1.
+        means, covariances : array_like, shape (r, d)
+            Means and variances (>= 0) of the components.
+        order : int
+            Highest degree m of the products, at least 1.
+        shift, scale : array_like, shape (d,), or number, optional
+            Origin (by default the mixture's mean) and unit (by default 1).
+        powers : bool, default False
+            As in the class.
+
+        Returns
+        -------
+        MomentAccumulator
+            With total weight 1 and count 0, since no row was seen.
+
+        Raises
+        ------
+        ValueError
+            A shape, sign, sum or order that is not accepted.
+
+        Examples
+        --------
+        >>> MomentAccumulator.from_parameters([1], [[2.0]], [[3.0]], 2, shift=0).homogenised()
+        array([1., 2., 7.])
+        """
+        w, mu, variance = checked_mixture(weights, means, covariances)
+        origin = w @ mu if shift is None else shift
+        result = cls(mu.shape[1], order, shift=origin, scale=scale, powers=powers)
+        assert result.shift is not None
+        standardised = (mu - result.shift) / result.scale
+        result._gram = gaussian_gram(
+            w, standardised, variance / result.scale**2, result.order, powers=result.powers
+        )
+        result.total_weight = 1.0
+        return result
+
+    def _means(self) -> FloatArray:
+        if self._gram is None:
+            raise ValueError("no rows were seen: call update with rows of positive weight first")
+        gram: FloatArray = to_numpy(self._gram)
+        if not self.missing:
+            return np.asarray(gram / gram[0, 0])
+        observed = to_numpy(self._mask_gram)
+        with np.errstate(invalid="ignore"):
+            return np.where(observed > 0, gram / observed, np.nan)
+
+    def _same_basis(self, other: "MomentAccumulator") -> bool:
+        assert self.shift is not None
+        assert other.shift is not None
+        return np.array_equal(self.shift, other.shift) and np.array_equal(self.scale, other.scale)
+
+    def _check_same_place(self, array: Any) -> None:
+        """One namespace and one device for all chunks; moving arrays is the caller's decision."""
+        if self._gram is None:
+            return
+        namespace_of(self._gram, array)
+        if not array_api_compat.is_numpy_array(self._gram) and device_of(array) != device_of(
+            self._gram
+        ):
+            raise ValueError(
+                f"the sums so far are on {device_of(self._gram)}, but the new array is on "
+                f"{device_of(array)}; move it first"
+            )
