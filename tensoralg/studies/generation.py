@@ -1,0 +1,163 @@
+"""Known mixtures and data drawn from them, determined by the numbers of a cell alone."""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensoralg.studies.specification import CellKey
+
+__all__ = ["MixtureParameters", "draw_mixture", "draw_samples", "method_seed"]
+
+# one stream per purpose, so that adding a draw to one cannot move another
+_MIXTURE, _SAMPLES, _METHOD = 1, 2, 3
+_CHUNK = 65536
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixtureParameters:
+    """The parameters of a Gaussian mixture with diagonal covariances.
+
+    Attributes
+    ----------
+    weights : (r,) float array
+        Mixing proportions.
+    means : (r, d) float array
+        Means.
+    covariances : (r, d) float array
+        Variances, one row per component.
+    """
+
+    weights: NDArray[np.float64]
+    means: NDArray[np.float64]
+    covariances: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "means", "covariances"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    def is_finite(self) -> bool:
+        """Tell whether every parameter is a finite number."""
+        return all(np.isfinite(a).all() for a in (self.weights, self.means, self.covariances))
+
+    def score(self, X: ArrayLike) -> float:
+        """Mean log-likelihood per row, by scikit-learn: the same referee for every method.
+
+        Parameters
+        ----------
+        X : (N, d) array-like
+            Rows.
+
+        Returns
+        -------
+        float
+            Mean natural log-density.
+        """
+        from sklearn.mixture import GaussianMixture
+
+        rows = np.asarray(X)
+        referee = GaussianMixture(len(self.weights), covariance_type="diag")
+        referee.weights_, referee.means_ = self.weights, self.means
+        referee.covariances_ = self.covariances
+        referee.precisions_cholesky_ = 1 / np.sqrt(self.covariances)
+        starts = range(0, len(rows), _CHUNK)
+        total = sum(referee.score_samples(rows[k : k + _CHUNK]).sum() for k in starts)
+        return float(total) / len(rows)
+
+
+def draw_mixture(key: CellKey) -> MixtureParameters:
+    """Draw the known mixture of a cell.
+
+    Means are ``separation * N(0, I)``, variances ``U(0.3, 1.5)``, weights ``Dirichlet(5)``. The
+    mixture depends on dimension, components, separation and seed only: other sample sizes,
+    orders and methods of the same seed are compared on the same mixture.
+
+    Parameters
+    ----------
+    key : CellKey
+        The cell.
+
+    Returns
+    -------
+    MixtureParameters
+        r components in d dimensions.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.generation import draw_mixture
+    >>> from tensoralg.studies.specification import CellKey
+    >>> draw_mixture(CellKey(8, 3, 3, 1000, 0.5, 0, "moments")).means.shape
+    (3, 8)
+    """
+    rng = np.random.default_rng(_sequence(_MIXTURE, key))
+    shape = (key.components, key.dimension)
+    means = key.separation * rng.standard_normal(shape)
+    covariances = rng.uniform(0.3, 1.5, shape)
+    return MixtureParameters(rng.dirichlet(np.full(key.components, 5.0)), means, covariances)
+
+
+def draw_samples(key: CellKey, mixture: MixtureParameters) -> NDArray[np.float64]:
+    """Draw the data of a cell: the same for every method and order of a grid point and seed.
+
+    Parameters
+    ----------
+    key : CellKey
+        The cell; its number of samples and seed are used.
+    mixture : MixtureParameters
+        The known mixture, from `draw_mixture`.
+
+    Returns
+    -------
+    (N, d) float array
+        Rows.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.generation import draw_mixture, draw_samples
+    >>> from tensoralg.studies.specification import CellKey
+    >>> key = CellKey(8, 3, 3, 1000, 0.5, 0, "moments")
+    >>> draw_samples(key, draw_mixture(key)).shape
+    (1000, 8)
+    """
+    rng = np.random.default_rng(_sequence(_SAMPLES, key, key.samples))
+    labels = rng.choice(key.components, size=key.samples, p=mixture.weights)
+    scales = np.sqrt(mixture.covariances)
+    X = np.empty((key.samples, key.dimension))
+    for start in range(0, key.samples, _CHUNK):
+        rows, chosen = X[start : start + _CHUNK], labels[start : start + _CHUNK]
+        rng.standard_normal(out=rows)
+        rows *= scales[chosen]
+        rows += mixture.means[chosen]
+    return X
+
+
+def method_seed(key: CellKey) -> int:
+    """Give the integer that seeds a method's own randomness.
+
+    Parameters
+    ----------
+    key : CellKey
+        The cell.
+
+    Returns
+    -------
+    int
+        A number below 2**32, as scikit-learn's ``random_state`` takes it.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.generation import method_seed
+    >>> from tensoralg.studies.specification import CellKey
+    >>> key = CellKey(8, 3, 3, 1000, 0.5, 0, "moments")
+    >>> method_seed(key) == method_seed(key)
+    True
+    """
+    return int(_sequence(_METHOD, key, key.samples).generate_state(1)[0])
+
+
+def _sequence(purpose: int, key: CellKey, *more: int) -> np.random.SeedSequence:
+    bits = int.from_bytes(struct.pack("<d", key.separation), "little")
+    return np.random.SeedSequence([purpose, key.dimension, key.components, bits, key.seed, *more])

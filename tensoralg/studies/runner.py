@@ -1,0 +1,211 @@
+"""Run a study: every missing cell once, each with the same numbers however it is run."""
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoralg.studies.cells import CellResult, CellStore
+from tensoralg.studies.files import strict_json
+from tensoralg.studies.generation import (
+    MixtureParameters,
+    draw_mixture,
+    draw_samples,
+    method_seed,
+)
+from tensoralg.studies.machine import describe_machine
+from tensoralg.studies.methods import METHODS, Fit, Problem
+from tensoralg.studies.recovery import recovery_errors
+from tensoralg.studies.specification import CellKey, StudySpecification
+from tensoralg.studies.workers import map_in_processes
+
+__all__ = ["run_cell", "run_study"]
+
+Progress = Callable[[CellResult | None, int, int], None]
+_LONGEST_MESSAGE = 500
+
+
+def run_study(
+    specification: StudySpecification,
+    folder: str | Path,
+    *,
+    workers: int = 1,
+    callback: Progress | None = None,
+) -> list[CellResult]:
+    """Run what is missing of a study, and store every cell as it finishes.
+
+    Stopping it anywhere and running it again gives the cells that one run would have given.
+
+    Parameters
+    ----------
+    specification : StudySpecification
+        The study.
+    folder : str or Path
+        Where ``study.toml``, ``cells.jsonl`` and later the report are; made when missing.
+    workers : int
+        Number of local processes; 1 runs the cells in this one. The results do not depend on
+        it, the seconds may where the cores are shared. More than one needs the usual
+        ``if __name__ == "__main__":`` in scripts.
+    callback : callable, optional
+        Called as ``callback(result, done, total)`` after every cell, and once before the first
+        with ``None`` as the result.
+
+    Returns
+    -------
+    list of CellResult
+        Every finished cell of the study, in its order.
+
+    Raises
+    ------
+    StudyFolderError
+        If the folder is in use or holds another study.
+    ValueError
+        If `workers` is less than 1.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from tensoralg.studies import StudySpecification, run_study
+    >>> study = StudySpecification("s", (4,), (2,), (3,), (200,), (2.0,), (0,), ("em-truth",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [cell.status for cell in run_study(study, folder)]
+    ['ok']
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1; got {workers!r}")
+    with CellStore(folder, specification) as store:
+        missing = store.missing()
+        cells = specification.cells()
+        before = len(cells) - len(missing)
+        if callback:
+            callback(None, before, len(cells))
+        if missing:
+            _note_the_run(store.folder, workers, len(missing))
+        with contextlib.closing(_results(missing, workers)) as results:
+            for done, result in enumerate(results, start=before + 1):
+                store.append(result)
+                if callback:
+                    callback(result, done, len(cells))
+        return [store.finished[key] for key in cells]
+
+
+def run_cell(key: CellKey) -> CellResult:
+    """Draw the known mixture of a cell, fit it and measure the errors; a failing fit is a result.
+
+    Parameters
+    ----------
+    key : CellKey
+        The cell.
+
+    Returns
+    -------
+    CellResult
+        With status "failed" and a message when the method raised or gave no finite parameters.
+
+    Examples
+    --------
+    >>> from tensoralg.studies import CellKey, run_cell
+    >>> run_cell(CellKey(4, 2, 3, 200, 2.0, 0, "em-truth")).status
+    'ok'
+    """
+    started = time.perf_counter()
+    try:
+        # first: a limit on threads reaches only the libraries that are loaded already
+        _warm_up(key.method, key.order)
+        with _one_thread(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            truth, X = _draw(key)
+            problem = Problem(X, key.components, key.order, method_seed(key), truth)
+            started = time.perf_counter()
+            fit = METHODS[key.method].fit(problem)
+            seconds = time.perf_counter() - started
+            return _measure(key, truth, X, fit, seconds, [str(w.message) for w in caught])
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+        seconds = time.perf_counter() - started
+        return CellResult(key, "failed", seconds=seconds, message=_one_line(message))
+
+
+def _measure(
+    key: CellKey,
+    truth: MixtureParameters,
+    X: NDArray[np.float64],
+    fit: Fit,
+    seconds: float,
+    caught: list[str],
+) -> CellResult:
+    fitted = MixtureParameters(fit.weights, fit.means, fit.covariances)
+    message = _one_line("; ".join(dict.fromkeys(text for text in (fit.message, *caught) if text)))
+    if not fitted.is_finite() or not (fitted.covariances > 0).all():
+        message = f"the parameters are not finite and positive; {message}"
+        return CellResult(key, "failed", seconds=seconds, message=message)
+    errors = recovery_errors(truth, fitted)
+    return CellResult(
+        key,
+        "ok" if fit.converged else "not converged",
+        errors.mean_error,
+        errors.weight_error,
+        errors.variance_error,
+        fitted.score(X) - truth.score(X),
+        seconds,
+        message,
+    )
+
+
+def _results(keys: list[CellKey], workers: int) -> Generator[CellResult, None, None]:
+    if workers == 1:
+        yield from map(run_cell, keys)
+    else:
+        yield from map_in_processes(run_cell, keys, workers, _died)
+
+
+def _died(key: CellKey) -> CellResult:
+    return CellResult(key, "failed", message="the process died: killed, or out of memory")
+
+
+# the methods of one grid point and seed follow each other
+@lru_cache(maxsize=1)
+def _data(key: CellKey) -> tuple[MixtureParameters, NDArray[np.float64]]:
+    mixture = draw_mixture(key)
+    X = draw_samples(key, mixture)
+    X.setflags(write=False)
+    return mixture, X
+
+
+def _draw(key: CellKey) -> tuple[MixtureParameters, NDArray[np.float64]]:
+    return _data(CellKey(*key.grid_point, key.seed, ""))
+
+
+@cache
+def _warm_up(method: str, order: int) -> None:
+    """Import and compile before the clock runs: a tiny fit, whatever comes of it."""
+    key = CellKey(6, 2, order, 400, 2.0, 0, "")
+    truth = draw_mixture(key)
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        METHODS[method].fit(Problem(draw_samples(key, truth), 2, order, 0, truth))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep BLAS and OpenMP on one thread, so that seconds compare and numbers repeat."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
+
+
+def _note_the_run(folder: Path, workers: int, cells: int) -> None:
+    entry = describe_machine() | {"workers": workers, "cells": cells}
+    with open(folder / "runs.jsonl", "a", encoding="utf-8") as stream:
+        stream.write(strict_json(entry) + "\n")
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 3] + "..."
