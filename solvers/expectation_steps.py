@@ -1,0 +1,329 @@
+"""The two steps of expectation-maximization on raw arrays, and the checks at their border."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoralg.core.errors import ShapeError
+
+FloatArray = npt.NDArray[np.float64]
+Chunks = Callable[[], Iterable[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]]]
+
+_LOG_TWO_PI = 1.8378770664093453
+
+
+class Parameters(NamedTuple):
+    """A mixture: weights (r,), means (r, d) and variances (r, d)."""
+
+    weights: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+
+
+class Statistics(NamedTuple):
+    """Sums over the rows of r, of r z and of r z^2 with z = (x - mean) / sd, and totals."""
+
+    mass: FloatArray  # (r,)
+    seen: FloatArray  # (r, d), over observed cells, or (r, 1)
+    first: FloatArray
+    second: FloatArray
+    log_likelihood: float  # per unit weight
+    total_weight: float
+
+
+class Data(NamedTuple):
+    """Where the rows come from and how they are read."""
+
+    chunks: Chunks
+    shift: FloatArray
+    inverse_scale: FloatArray
+    missing: bool
+
+
+def collect(data: Data, parameters: Parameters) -> Statistics:
+    """One fused pass: E step and sufficient statistics."""
+    from tensoralg.solvers.expectation_kernels import accumulate
+
+    r, d = parameters.means.shape
+    sums = (np.zeros(r), np.zeros((r, d)), np.zeros((r, d)), np.zeros((r, d)), np.zeros(4))
+    kernel = _kernel_parameters(parameters, data.missing)
+    for number, (chunk, sample_weight) in enumerate(data.chunks()):
+        X, weight = check_chunk(chunk, sample_weight, d, f"chunk {number}")
+        far = sums[4][3]
+        accumulate(X, weight, data.shift, data.inverse_scale, *kernel, data.missing, sums)
+        if sums[4][3] > far:
+            check_finite(X, weight, data.missing, f"chunk {number}")
+    mass, seen, first, second, scalars = sums
+    if not scalars[2] > 0:
+        raise ValueError(
+            f"chunks: the total weight of the rows is {scalars[2]}, it must be positive"
+        )
+    if not (np.isfinite(second).all() and np.isfinite(first).all()):
+        raise ValueError("chunks: squared distances overflow; standardise with shift and scale")
+    if not data.missing:
+        seen = mass[:, None]
+    return Statistics(mass, seen, first, second, float(scalars[0] / scalars[2]), float(scalars[2]))
+
+
+def maximise(
+    old: Parameters, statistics: Statistics, floor: FloatArray, minimum_weight: float
+) -> Parameters:
+    """M step; a component or column without any weight keeps its parameters."""
+    known = statistics.seen > np.finfo(float).tiny
+    divisor = np.where(known, statistics.seen, 1.0)
+    drift = statistics.first / divisor
+    spread = statistics.second / divisor - drift * drift
+    deviation = np.sqrt(old.covariances)
+    means = np.where(known, old.means + deviation * drift, old.means)
+    covariances = np.where(known, np.maximum(old.covariances * spread, floor), old.covariances)
+    return Parameters(
+        bounded_weights(statistics.mass / statistics.total_weight, minimum_weight),
+        means,
+        covariances,
+    )
+
+
+def bounded_weights(weights: FloatArray, minimum: float) -> FloatArray:
+    """Maximise sum_s weights_s log v_s over v >= minimum, sum v = 1."""
+    weights = weights / weights.sum()
+    low = weights < minimum
+    while low.any():
+        rest = (1.0 - minimum * low.sum()) / weights[~low].sum()
+        bounded = np.where(low, minimum, weights * rest)
+        if not (bounded < minimum).any():
+            return bounded
+        low |= bounded < minimum
+    return weights
+
+
+def _kernel_parameters(
+    parameters: Parameters, missing: bool
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """1 / sd, mean / sd and the log constants that the kernels take."""
+    root = 1.0 / np.sqrt(parameters.covariances)
+    with np.errstate(divide="ignore"):
+        constant = np.log(parameters.weights)
+    if not missing:
+        constant = constant - 0.5 * np.sum(np.log(parameters.covariances) + _LOG_TWO_PI, axis=1)
+    return root, parameters.means * root, constant
+
+
+def worst_row(data: Data, parameters: Parameters) -> FloatArray:
+    """Find the standardised row of positive weight with the lowest density."""
+    lowest, worst = np.inf, np.array(parameters.means[0])
+    for number, (chunk, sample_weight) in enumerate(data.chunks()):
+        X, weight = check_chunk(chunk, sample_weight, data.shift.size, f"chunk {number}")
+        density = _evaluate(X, parameters, data, 0)[0]
+        if weight.size:
+            density[weight == 0] = np.inf
+        if density.size and density.min() < lowest:
+            lowest = density.min()
+            row = np.asarray(X[density.argmin()], dtype=np.float64)
+            worst[:] = (row - data.shift) * data.inverse_scale
+    return worst
+
+
+def log_density(
+    X: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    means: npt.ArrayLike,
+    covariances: npt.ArrayLike,
+    *,
+    shift: npt.ArrayLike | None = None,
+    scale: npt.ArrayLike | None = None,
+    missing: bool = False,
+) -> FloatArray:
+    """Log density of every row under a diagonal Gaussian mixture, in standardised coordinates.
+
+    Parameters
+    ----------
+    X : (n, d) array_like
+    weights : (r,) array_like
+        Nonnegative; normalised to sum 1.
+    means, covariances : (r, d) array_like
+        Of (x - shift) / scale; `covariances` holds variances.
+    shift, scale : (d,) array_like, optional
+        0 and 1 when None. Subtract sum(log(scale)) for the density of X itself.
+    missing : bool
+        NaN marks a missing cell: the density of the observed ones.
+
+    Returns
+    -------
+    (n,) array
+        float64; never below -1e300, where squared distances overflow.
+
+    Raises
+    ------
+    ShapeError
+        An array does not fit the others.
+    ValueError
+        NaN or inf, or a number out of its range.
+
+    Examples
+    --------
+    >>> log_density([[0.0], [1e160]], [1.0], [[0.0]], [[1.0]])
+    array([-9.18938533e-001, -1.00000000e+300])
+    """
+    return _evaluated(X, weights, means, covariances, shift, scale, missing, False)[0]
+
+
+def responsibilities(
+    X: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    means: npt.ArrayLike,
+    covariances: npt.ArrayLike,
+    *,
+    shift: npt.ArrayLike | None = None,
+    scale: npt.ArrayLike | None = None,
+    missing: bool = False,
+) -> FloatArray:
+    """Probability of every component given the row; the rows of the result sum to 1.
+
+    A row so far away that its squared distances overflow belongs to its nearest component.
+
+    Parameters
+    ----------
+    X, weights, means, covariances, shift, scale, missing
+        As for `log_density`.
+
+    Returns
+    -------
+    (n, r) array
+        float64.
+
+    Raises
+    ------
+    ShapeError, ValueError
+        As `log_density`.
+
+    Examples
+    --------
+    >>> responsibilities([[0.0], [1e160]], [0.5, 0.5], [[-1.0], [1.0]], [[1.0], [1.0]])
+    array([[0.5, 0.5],
+           [1. , 0. ]])
+    """
+    return _evaluated(X, weights, means, covariances, shift, scale, missing, True)[1]
+
+
+def _evaluated(
+    X: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    means: npt.ArrayLike,
+    covariances: npt.ArrayLike,
+    shift: npt.ArrayLike | None,
+    scale: npt.ArrayLike | None,
+    missing: bool,
+    table: bool,
+) -> tuple[FloatArray, FloatArray]:
+    parameters = check_parameters(weights, means, covariances)
+    r, d = parameters.means.shape
+    rows, weight = check_chunk(X, None, d, "X")
+    data = Data(lambda: (), *check_standardisation(shift, scale, d), bool(missing))
+    density, probabilities, far = _evaluate(rows, parameters, data, r if table else 0)
+    if far:
+        check_finite(rows, weight, data.missing, "X")
+    return density, probabilities
+
+
+def _evaluate(
+    X: npt.NDArray[Any], parameters: Parameters, data: Data, columns: int
+) -> tuple[FloatArray, FloatArray, int]:
+    """Log densities (n,), responsibilities (n, columns) for columns 0 or r, number of far rows."""
+    from tensoralg.solvers.expectation_kernels import evaluate as kernel
+
+    density, table = np.empty(len(X)), np.empty((len(X), columns))
+    packed = _kernel_parameters(parameters, data.missing)
+    far = kernel(X, data.shift, data.inverse_scale, *packed, data.missing, density, table)
+    return density, table, far
+
+
+def check_parameters(
+    weights: npt.ArrayLike, means: npt.ArrayLike, covariances: npt.ArrayLike
+) -> Parameters:
+    """Return copies as float64, weights normalised."""
+    w = np.array(weights, dtype=np.float64)
+    mu = np.array(means, dtype=np.float64)
+    var = np.array(covariances, dtype=np.float64)
+    if w.ndim != 1 or w.size == 0:
+        raise ShapeError(f"weights: shape {w.shape}, expected (r,) with r >= 1")
+    if mu.ndim != 2 or len(mu) != w.size or mu.shape[1] == 0:
+        raise ShapeError(f"means: shape {mu.shape}, expected ({w.size}, d) with d >= 1")
+    if var.shape != mu.shape:
+        raise ShapeError(f"covariances: shape {var.shape}, expected that of means, {mu.shape}")
+    if not (np.isfinite(w).all() and (w >= 0).all() and w.sum() > 0):
+        raise ValueError(f"weights: {w}; expected finite, nonnegative, with a positive sum")
+    if not np.isfinite(mu).all():
+        raise ValueError("means: NaN or inf; expected finite numbers")
+    if not (np.isfinite(var).all() and (var > 0).all()):
+        raise ValueError(f"covariances: smallest is {var.min()}; expected finite and positive")
+    return Parameters(w / w.sum(), mu, var)
+
+
+def check_standardisation(
+    shift: npt.ArrayLike | None, scale: npt.ArrayLike | None, d: int
+) -> tuple[FloatArray, FloatArray]:
+    """Shift and reciprocal scale as (d,) arrays."""
+    origin = _column_values(0.0 if shift is None else shift, d, "shift")
+    unit = _column_values(1.0 if scale is None else scale, d, "scale")
+    if not (unit > 0).all():
+        raise ValueError(f"scale: smallest is {unit.min()}; expected positive")
+    return origin, 1.0 / unit
+
+
+def check_floor(floor: npt.ArrayLike, d: int) -> FloatArray:
+    """Return the floor of each column as a (d,) array."""
+    values = _column_values(floor, d, "floor")
+    if not (values > 0).all():
+        raise ValueError(f"floor: smallest is {values.min()}; expected positive")
+    return values
+
+
+def _column_values(values: npt.ArrayLike, d: int, name: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape not in ((), (d,)):
+        raise ShapeError(f"{name}: shape {array.shape}, expected a number or ({d},)")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: NaN or inf; expected finite numbers")
+    return np.array(np.broadcast_to(array, (d,)))
+
+
+def check_chunk(
+    X: npt.ArrayLike, sample_weight: npt.ArrayLike | None, d: int, name: str
+) -> tuple[npt.NDArray[Any], FloatArray]:
+    """Rows as the kernels read them (C order, float32 or float64) and weights, (0,) for None."""
+    rows = np.asarray(X)
+    if rows.ndim != 2 or rows.shape[1] != d:
+        hint = "; use X.reshape(-1, 1) for one column" if rows.ndim == 1 else ""
+        raise ShapeError(f"{name}: X has shape {rows.shape}, expected (n, {d}){hint}")
+    if rows.dtype.kind not in "fiub":
+        raise ValueError(f"{name}: X has dtype {rows.dtype}, expected real numbers")
+    dtype = np.float32 if rows.dtype == np.float32 else np.float64
+    # a view that is always read-only, so that the kernels compile once for each dtype
+    rows = np.ascontiguousarray(rows, dtype=dtype).view()
+    rows.flags.writeable = False
+    if sample_weight is None:
+        return rows, np.empty(0)
+    weight = np.ascontiguousarray(sample_weight, dtype=np.float64)
+    if weight.shape != (len(rows),):
+        raise ShapeError(f"{name}: sample_weight has shape {weight.shape}, expected ({len(rows)},)")
+    if not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise ValueError(f"{name}: sample_weight must be finite and nonnegative")
+    return rows, weight.copy() if not weight.flags.writeable else weight
+
+
+def check_finite(X: npt.NDArray[Any], weight: FloatArray, missing: bool, name: str) -> None:
+    """Name the first cell that is not a number, in a row of positive weight."""
+    bad = np.isinf(X) if missing else ~np.isfinite(X)
+    if weight.size:
+        bad &= weight[:, None] > 0
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        hint = "" if missing else " (NaN is accepted with missing=True)"
+        raise ValueError(
+            f"{name}: X holds {X[row, column]} in row {row}, column {column}; "
+            f"expected finite numbers{hint}"
+        )
