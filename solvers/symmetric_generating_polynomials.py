@@ -39,6 +39,7 @@ from tensoralg.core.indices import (
 )
 from tensoralg.core.monomials import evaluate_monomials
 from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
+from tensoralg.solvers.symmetric_least_squares import fit_weights
 
 __all__ = [
     "fit_weights",
@@ -151,33 +152,6 @@ def flattening_block(
         missing = joined[~known[ranks]][0].tolist()
         raise ValueError(f"the flattening needs the entry {missing}, which is not known")
     return np.asarray(entries[ranks])
-
-
-def fit_weights(monomials: Array, values: Array, scale: Array | None = None) -> Array:
-    """Weights of given rank-one terms by linear least squares.
-
-    Parameters
-    ----------
-    monomials : ndarray, shape (r, N)
-        The monomials of each point.
-    values : ndarray, shape (N,)
-        The entries to fit.
-    scale : ndarray, shape (N,), optional
-        Factors of the residuals: square roots of the multiplicities for the Frobenius norm.
-
-    Returns
-    -------
-    ndarray, shape (r,)
-        The weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> fit_weights(np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([3.0, 4.0])).round(9).tolist()
-    [1.0, 2.0]
-    """
-    factor = np.ones(len(values)) if scale is None else scale
-    return np.asarray(np.linalg.lstsq((monomials * factor).T, values * factor, rcond=None)[0])
 
 
 def homogeneous_components(
