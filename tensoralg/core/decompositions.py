@@ -218,7 +218,8 @@ def _leading_phases(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _rounded(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Sorting keys, shape (r, k) or (r, 2k) for complex values: multiples of the tie width."""
     if values.dtype.kind == "c":
-        values = np.stack([values.real, values.imag], axis=-1).reshape(len(values), -1)
+        values = np.stack([values.real, values.imag], axis=-1)
+        values = values.reshape(len(values), 2 * values.shape[1])
     scale = float(np.abs(values).max(initial=0.0))
     return np.round(values.astype(np.float64) / (scale or 1.0) / _tie(values))
 

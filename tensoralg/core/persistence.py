@@ -91,19 +91,17 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     ...     load(path)
     SymmetricTensor(order=2, dimension=2, dtype=float64)
     """
-    for kind, description in _KINDS.items():
-        if isinstance(value, description.type):
-            break
-    else:
+    kind = next((name for name, known in _KINDS.items() if isinstance(value, known.type)), None)
+    if kind is None:
         raise TypeError(f"cannot save a {type(value).__name__}; accepted are {', '.join(_KINDS)}")
-    arrays = {name: _as_array(getattr(value, name)) for name in description.names}
-    header = {"format": np.array(_FORMAT), "version": np.array(_VERSION), "kind": np.array(kind)}
+    arrays: dict[str, Any] = {name: _as_array(getattr(value, name)) for name in _KINDS[kind].names}
+    arrays.update(format=np.array(_FORMAT), version=np.array(_VERSION), kind=np.array(kind))
     # through a symbolic link, the file it names is replaced, not the link
     target = os.path.realpath(path)
     temporary = os.path.join(os.path.dirname(target), f".tensoralg-{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
-            np.savez(file, allow_pickle=False, **header, **arrays)
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
