@@ -21,6 +21,7 @@ References
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from tensoralg.core.errors import RankBoundError, ShapeError
 from tensoralg.core.indices import number_of_multi_indices, rank_multi_indices
 from tensoralg.core.monomials import graded_indices
+from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
 
 __all__ = ["AffineComponents", "affine_components", "flattening"]
 
@@ -49,7 +51,7 @@ class AffineComponents:
     n_complex : int
         Eigenvalues that were not real; their eigenvectors were replaced by the real span.
     condition : float
-        Condition number of the eigenvectors divided by the smallest gap of eigenvalues.
+        Condition number of the matrix of common eigenvectors.
     """
 
     weights: Array
@@ -92,7 +94,7 @@ def flattening(
     *,
     powers: bool = False,
 ) -> Array:
-    """The matrix ``E[L Q^T]`` of one split of the coordinates.
+    """Arrange moments as the matrix ``E[L Q^T]`` of one split of the coordinates.
 
     Parameters
     ----------
@@ -176,27 +178,7 @@ def _multiplication_matrices(
     return matrices
 
 
-def _common_eigenvectors(
-    matrices: list[Array], rng: np.random.Generator, n_draws: int
-) -> tuple[NDArray[np.complex128], int, float]:
-    """Eigenvectors of the best of several random combinations: few complex, well separated."""
-    r = len(matrices[0])
-    stack = np.array(matrices)
-    best: tuple[int, float, NDArray[np.complex128]] | None = None
-    for _ in range(n_draws):
-        xi = rng.standard_normal(len(matrices))
-        eigenvalues, vectors = np.linalg.eig(np.tensordot(xi / np.linalg.norm(xi), stack, axes=1))
-        n_complex = int(np.sum(np.abs(eigenvalues.imag) > 1e-10 * np.abs(eigenvalues).max()))
-        distance = np.abs(eigenvalues[:, None] - eigenvalues[None, :]) + np.diag([np.inf] * r)
-        gap = max(float(distance.min()), 1e-300) if r > 1 else 1.0
-        condition = float(np.linalg.cond(vectors)) / gap
-        if best is None or (n_complex, condition) < best[:2]:
-            best = (n_complex, condition, vectors.astype(np.complex128))
-    assert best is not None
-    return best[2], best[0], best[1]
-
-
-def _real_span(vectors: NDArray[np.complex128]) -> Array:
+def _real_span(vectors: NDArray[Any]) -> Array:
     """Real columns that span the same space: a + b and a - b for each pair a +- ib."""
     # conjugates come in pairs a + ib and a - ib: the sum of both parts gives a + b and a - b
     return np.asarray(vectors.real + vectors.imag)
@@ -279,14 +261,16 @@ def affine_components(
     basis = left[:, :rank]
     projected = basis.T @ matrix
     matrices = _multiplication_matrices(projected, columns, outside, dimension)
-    vectors, n_complex, condition = _common_eigenvectors(matrices, generator, n_draws)
+    vectors, _ = joint_eigenvectors(np.array(matrices), rng=generator, n_draws=n_draws)
+    sizes = np.linalg.norm(vectors, axis=0)
+    n_complex = int(np.sum(np.linalg.norm(vectors.imag, axis=0) > 1e-8 * sizes))
     real = _real_span(vectors)
     evaluations = basis @ real
     scale = evaluations[0]
     tiny = 1e-12 * np.abs(evaluations).max(axis=0)
     real = real / np.where(np.abs(scale) < tiny, tiny, scale)
     weights, means = _read_out(v, order, dimension, rows, basis, real, inside, outside)
-    return AffineComponents(weights, means, singular, n_complex, condition)
+    return AffineComponents(weights, means, singular, n_complex, float(np.linalg.cond(vectors)))
 
 
 def _read_out(

@@ -1,0 +1,76 @@
+"""What a fit says about itself."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+__all__ = ["FitDiagnostics"]
+
+
+@dataclass(slots=True)
+class FitDiagnostics:
+    """How a mixture was found, and what the reader should know before trusting it.
+
+    Attributes
+    ----------
+    status : str
+        "converged" (the polish met its tolerance), "max_iter" (it did not), "moments only" (no
+        polish was asked for or possible), "closed form" (one component), "collapsed" (a component
+        sits at the variance floor), "interrupted".
+    message : str
+        The same in a sentence, with what to do next.
+    start : str
+        Where the polish began: "algebraic" (generating polynomials), "least squares" (above the
+        algebraic bound), "k-means++" (no moment start was possible, or it was more likely),
+        "warm", "closed form".
+    order, form : int, str
+        Highest moment order and form of the generating polynomials.
+    bounds : dict
+        Largest number of components by form, by counting and for the variances.
+    splits, complex_pairs, negative_weights, refined : int
+        Splits of the coordinates tried; complex eigenvalue pairs replaced by their real span;
+        negative weights repaired; candidates refined by feasible least squares.
+    moment_residual : float
+        Relative mismatch of the square-free moments at the best moment start.
+    singular_values : list of float
+        Singular values of one flattening: their drop shows the number of components.
+    start_log_likelihoods : dict
+        Log-likelihood per row of the best start of each kind after a few EM steps.
+    floored : list of (int, int)
+        Pairs (component, column) whose variance sits at the floor.
+    restarted : list of int
+        Components that died in the polish and were started anew.
+    constant_columns : list of int
+        Columns that took no part in the moments.
+    outliers : int
+        Rows that ``robust=True`` left out, or, without it, rows beyond ten robust deviations.
+    missing : int
+        Missing cells.
+    """
+
+    status: str = "not fitted"
+    message: str = ""
+    start: str = ""
+    order: int = 3
+    form: str = "affine"
+    bounds: dict[str, int] = field(default_factory=dict)
+    splits: int = 0
+    complex_pairs: int = 0
+    negative_weights: int = 0
+    refined: int = 0
+    moment_residual: float = float("nan")
+    singular_values: list[float] = field(default_factory=list)
+    start_log_likelihoods: dict[str, float] = field(default_factory=dict)
+    floored: list[tuple[int, int]] = field(default_factory=list)
+    restarted: list[int] = field(default_factory=list)
+    constant_columns: list[int] = field(default_factory=list)
+    outliers: int = 0
+    missing: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields as a plain dictionary."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def __str__(self) -> str:
+        """Show one field a line, the empty ones left out."""
+        shown = ((k, v) for k, v in self.as_dict().items() if v not in ([], {}, 0, ""))
+        return "\n".join(f"{k}: {v}" for k, v in shown)

@@ -1,0 +1,512 @@
+"""DiagonalGaussianMixture: the estimator's face, in scikit-learn's manners."""
+
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from tensoralg.mixtures.bounds import Form
+from tensoralg.mixtures.diagnostics import FitDiagnostics
+from tensoralg.mixtures.fitting import Mixture, Settings
+from tensoralg.mixtures.moments import MomentAccumulator
+from tensoralg.mixtures.pipeline import Fitted, fit_accumulator, fit_source
+from tensoralg.mixtures.robust import without_outliers
+from tensoralg.mixtures.rows import RowSource, is_chunked
+from tensoralg.mixtures.validation import (
+    check_cells,
+    check_chunk,
+    check_mixture,
+    check_rows,
+    check_settings,
+    is_count,
+)
+from tensoralg.solvers.expectation_maximization import log_density, responsibilities
+
+__all__ = ["DiagonalGaussianMixture"]
+
+Array = NDArray[Any]
+
+
+class DiagonalGaussianMixture(DensityMixin, BaseEstimator):
+    """Mixture of Gaussians with diagonal covariances, recovered from moments.
+
+    One pass over the data accumulates the moments over pairwise distinct indices; generating
+    polynomials turn them into weights and means, without random starts in parameter space;
+    feasible least squares refines several of those, and the best is polished by a few EM steps.
+
+    Parameters
+    ----------
+    n_components : int, default 1
+        Number r of components.
+    order : int, default 3
+        Highest order m of the moments, at least 3. Higher orders identify more components
+        (:func:`component_bound`) and need more rows.
+    form : {"affine", "homogeneous", "power"}, default "affine"
+        Form of the generating polynomials; "homogeneous" is the papers'.
+    polish : {"em", None}, default "em"
+        Whether EM maximises the likelihood from the best moment start.
+    max_iter : int, default 100
+        Largest number of EM steps.
+    tol : float, default 1e-6
+        EM stops when the log-likelihood per row can be expected to grow by less.
+    reg_covar : float, default 1e-6
+        Floor of every variance relative to the variance of its column.
+    robust : bool, default False
+        Leave out rows that lie farther than eight robust standard deviations from the median in
+        some column (robust: the median absolute deviation). A cluster that far away with less
+        than half of the weight is left out too.
+    missing : bool, default False
+        Accept NaN as cells missing completely at random.
+    warm_start : bool, default False
+        Start EM at the parameters of the last fit.
+    random_state : int, RandomState, Generator or None
+        Source of the random splits and combinations.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (r,)
+        Weights, largest first.
+    means_ : ndarray of shape (r, d)
+        Means.
+    covariances_ : ndarray of shape (r, d)
+        Variances.
+    n_components_ : int
+        Effective number of components: the arrays have that many rows.
+    n_iter_ : int
+        EM steps over all rows.
+    converged_ : bool
+        Whether EM met its tolerance; True where no EM was needed.
+    lower_bound_ : float
+        Log-likelihood per row, before the last M step; NaN when no likelihood was computed.
+    diagnostics_ : FitDiagnostics
+        How the parameters came about, and what to know before trusting them.
+    n_features_in_ : int
+        Number of columns.
+
+    References
+    ----------
+    .. [1] B. Guo, J. Nie, Z. Yang, "Learning diagonal Gaussian mixture models and incomplete
+       tensor decompositions", arXiv:2102.04500.
+    .. [2] B. Guo, J. Nie, Z. Yang, "Diagonal Gaussian mixture models and higher order tensor
+       decompositions", arXiv:2401.01337.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = DiagonalGaussianMixture.from_parameters(
+    ...     [0.3, 0.7], [[2, 2, 0, 1, 0], [-1, 0, 1, 0, 2]], np.ones((2, 5)))
+    >>> X, labels = truth.sample(5000, random_state=0)
+    >>> model = DiagonalGaussianMixture(2, random_state=0).fit(X)
+    >>> model.diagnostics_.start, model.converged_
+    ('algebraic', True)
+    >>> np.round(np.sort(model.weights_), 1).tolist()
+    [0.3, 0.7]
+    """
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        order: int = 3,
+        form: str = "affine",
+        polish: str | None = "em",
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        reg_covar: float = 1e-6,
+        robust: bool = False,
+        missing: bool = False,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.order = order
+        self.form = form
+        self.polish = polish
+        self.max_iter = max_iter
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.robust = robust
+        self.missing = missing
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = bool(self.missing)
+        return tags
+
+    def _settings(self) -> tuple[Settings, FitDiagnostics]:
+        check_settings(self)
+        settings = Settings(
+            int(self.n_components),
+            int(self.order),
+            cast(Form, self.form),
+            self.polish == "em",
+            int(self.max_iter),
+            float(self.tol),
+            float(self.reg_covar),
+            bool(self.missing),
+            _generator(self.random_state),
+        )
+        return settings, FitDiagnostics(order=settings.order, form=settings.form)
+
+    def fit(self, X: Any, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Estimate the mixture from rows.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d), or iterable of 2-D chunks
+            Rows. An iterable that can be read once only is not polished: a warning says so.
+        y : None
+            Ignored.
+        sample_weight : array_like of shape (N,), optional
+            Nonnegative; weight 3 equals the row three times, 0 equals deletion. Not with chunks.
+
+        Returns
+        -------
+        DiagonalGaussianMixture
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            Bad arguments or data; the message names the argument, row and column.
+        RankBoundError
+            ``polish=None``, or rows that can be read only once, and more components than the
+            moments determine.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(5.0, 2.0, (1000, 3))
+        >>> DiagonalGaussianMixture().fit(X).means_.round(0).tolist()
+        [[5.0, 5.0, 5.0]]
+        """
+        settings, diagnostics = self._settings()
+        source = self._source(X, sample_weight, diagnostics)
+        warm = None
+        if self.warm_start and hasattr(self, "weights_"):
+            warm = Mixture(self.weights_, self.means_, self.covariances_)
+        return self._accept(fit_source(source, settings, diagnostics, warm))
+
+    def _source(self, X: Any, sample_weight: Any, diagnostics: FitDiagnostics) -> RowSource:
+        if is_chunked(X):
+            if sample_weight is not None:
+                raise ValueError("sample_weight cannot be combined with an iterable of chunks")
+            if self.robust:
+                raise ValueError("robust=True needs an array: medians do not stream")
+            return RowSource.from_chunks(X, check_chunk(self))
+        rows, weights = check_rows(self, X, sample_weight)
+        rows, weights = without_outliers(rows, weights, diagnostics, drop=self.robust)
+        return RowSource.from_checked(rows, weights)
+
+    def fit_moments(self, accumulator: MomentAccumulator) -> Self:
+        """Estimate the mixture from accumulated moments alone; there are no rows to polish on.
+
+        Parameters
+        ----------
+        accumulator : MomentAccumulator
+            Moments up to at least `order`.
+
+        Returns
+        -------
+        DiagonalGaussianMixture
+            Itself; ``lower_bound_`` is NaN.
+
+        Raises
+        ------
+        RankBoundError
+            More components than the moments determine.
+        ValueError
+            An accumulator that is empty, of too low an order, or without the powers that
+            ``form="power"`` reads.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> exact = MomentAccumulator.from_parameters(
+        ...     [0.4, 0.6], [[1, 2, 3], [3, 1, 0]], np.ones((2, 3)), 3)
+        >>> model = DiagonalGaussianMixture(2, random_state=0).fit_moments(exact)
+        >>> np.round(np.sort(model.means_, axis=0), 6).tolist()
+        [[1.0, 1.0, 0.0], [3.0, 2.0, 3.0]]
+        """
+        settings, diagnostics = self._settings()
+        return self._accept(fit_accumulator(accumulator, settings.without_polish(), diagnostics))
+
+    def partial_fit(self, X: Any, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Add rows to the moments seen so far and estimate the mixture from all of them.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+            New rows.
+        y : None
+            Ignored.
+        sample_weight : array_like of shape (N,), optional
+            Nonnegative.
+
+        Returns
+        -------
+        DiagonalGaussianMixture
+            Itself; the accumulator is ``accumulator_``.
+
+        Raises
+        ------
+        ValueError
+            As `fit`, or another number of columns than before.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(5.0, 2.0, (1000, 3))
+        >>> model = DiagonalGaussianMixture().partial_fit(X[:500]).partial_fit(X[500:])
+        >>> model.accumulator_.count
+        1000
+        """
+        settings, diagnostics = self._settings()
+        X = validate_data(
+            self,
+            X,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            reset=not hasattr(self, "accumulator_"),
+        )
+        check_cells(X, np.arange(len(X)), missing=settings.missing)
+        if not hasattr(self, "accumulator_"):
+            self.accumulator_ = MomentAccumulator(
+                X.shape[1],
+                settings.order,
+                powers=settings.form == "power",
+                missing=settings.missing,
+            )
+        self.accumulator_.update(X, sample_weight=sample_weight)
+        return self._accept(
+            fit_accumulator(self.accumulator_, settings.without_polish(), diagnostics)
+        )
+
+    @classmethod
+    def from_parameters(
+        cls, weights: ArrayLike, means: ArrayLike, covariances: ArrayLike
+    ) -> "DiagonalGaussianMixture":
+        """Make a mixture with known parameters, ready to score and to sample.
+
+        Parameters
+        ----------
+        weights : array_like of shape (r,)
+            Nonnegative, of sum 1.
+        means : array_like of shape (r, d)
+            Means.
+        covariances : array_like of shape (r, d)
+            Positive variances.
+
+        Returns
+        -------
+        DiagonalGaussianMixture
+            As if fitted.
+
+        Raises
+        ------
+        ValueError
+            Parameters that are no mixture; the message names the sum and range of the weights.
+
+        Examples
+        --------
+        >>> model = DiagonalGaussianMixture.from_parameters([1.0], [[0.0]], [[1.0]])
+        >>> round(model.score([[0.0]]), 6)
+        -0.918939
+        """
+        w, mu, var = check_mixture(weights, means, covariances)
+        model = cls(len(w))
+        model.n_features_in_ = mu.shape[1]
+        note = FitDiagnostics(status="given", start="given", message="parameters were given")
+        model.weights_, model.means_, model.covariances_ = w, mu, var
+        model.n_components_, model.n_iter_, model.converged_ = len(w), 0, True
+        model.lower_bound_, model.diagnostics_ = float("nan"), note
+        return model
+
+    def _accept(self, fitted: Fitted) -> Self:
+        by_weight = np.argsort(-fitted.weights, kind="stable")
+        place = np.argsort(by_weight)
+        self.weights_ = fitted.weights[by_weight]
+        self.means_ = fitted.means[by_weight]
+        self.covariances_ = fitted.covariances[by_weight]
+        self.n_components_ = len(self.weights_)
+        self.n_features_in_ = self.means_.shape[1]
+        self.n_iter_, self.converged_ = fitted.n_iter, fitted.converged
+        self.lower_bound_, self.diagnostics_ = fitted.lower_bound, fitted.diagnostics
+        self.diagnostics_.floored = [(int(place[s]), j) for s, j in fitted.diagnostics.floored]
+        return self
+
+    def _rows(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = validate_data(
+            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+        )
+        check_cells(X, np.arange(len(X)), missing=bool(self.missing))
+        return np.ascontiguousarray(X)
+
+    def score_samples(self, X: ArrayLike) -> Array:
+        """Log-density of every row.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (N,)
+            ``log p(x)``; very low, never NaN, for rows far away.
+        """
+        return log_density(
+            self._rows(X), self.weights_, self.means_, self.covariances_, missing=self.missing
+        )
+
+    def score(self, X: ArrayLike, y: None = None) -> float:
+        """Mean log-density of the rows.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+            Rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            Log-likelihood per row.
+        """
+        return float(np.mean(self.score_samples(X)))
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probability of every component given the row.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (N, r)
+            Rows sum to one.
+        """
+        return responsibilities(
+            self._rows(X), self.weights_, self.means_, self.covariances_, missing=self.missing
+        )
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Most probable component of every row.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+            Rows.
+
+        Returns
+        -------
+        ndarray of int, shape (N,)
+            Component numbers from 0.
+        """
+        return np.asarray(self.predict_proba(X).argmax(axis=1))
+
+    def fit_predict(
+        self, X: Any, y: None = None, sample_weight: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Fit, then predict the component of every row.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+            Rows.
+        y : None
+            Ignored.
+        sample_weight : array_like of shape (N,), optional
+            Nonnegative.
+
+        Returns
+        -------
+        ndarray of int, shape (N,)
+            Component numbers from 0.
+        """
+        return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def sample(
+        self, n_samples: int = 1, *, random_state: Any = None
+    ) -> tuple[Array, NDArray[np.int64]]:
+        """Draw rows from the mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            How many rows.
+        random_state : int, RandomState, Generator or None
+            Source of the draw; by default the estimator's own.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, d)
+            Rows, in random order of components.
+        labels : ndarray of int, shape (n_samples,)
+            The component of each row.
+
+        Raises
+        ------
+        ValueError
+            If `n_samples` is no positive integer.
+        """
+        check_is_fitted(self)
+        if not is_count(n_samples):
+            raise ValueError(f"n_samples must be an integer >= 1; got {n_samples!r}")
+        rng = _generator(self.random_state if random_state is None else random_state)
+        shares = self.weights_.astype(np.float64)
+        labels = rng.choice(len(shares), int(n_samples), p=shares / shares.sum())
+        noise = rng.standard_normal((int(n_samples), self.means_.shape[1]))
+        X = self.means_[labels] + np.sqrt(self.covariances_[labels]) * noise
+        return X.astype(self.means_.dtype), labels
+
+    def _n_parameters(self) -> int:
+        r, d = self.means_.shape
+        return int(r * (2 * d + 1) - 1)
+
+    def bic(self, X: ArrayLike) -> float:
+        """Bayesian information criterion, lower is better.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log L + (r (2 d + 1) - 1) log N``.
+        """
+        scores = self.score_samples(X)
+        return float(-2.0 * scores.sum() + self._n_parameters() * np.log(len(scores)))
+
+    def aic(self, X: ArrayLike) -> float:
+        """Akaike information criterion, lower is better.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log L + 2 (r (2 d + 1) - 1)``.
+        """
+        return float(-2.0 * self.score_samples(X).sum() + 2.0 * self._n_parameters())
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    """Make a Generator of anything that scikit-learn accepts, or of a Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))

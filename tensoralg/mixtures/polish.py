@@ -1,0 +1,190 @@
+"""Maximum likelihood from the best of several starts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoralg.mixtures.diagnostics import FitDiagnostics
+from tensoralg.mixtures.fitting import Mixture, Settings
+from tensoralg.mixtures.rows import Chunk, RowSource
+from tensoralg.solvers.expectation_maximization import (
+    EMResult,
+    expectation_maximization,
+    initial_parameters,
+)
+
+__all__ = ["best_start", "clustered_starts", "polish", "sample_rows", "without_twins"]
+
+Array = NDArray[Any]
+_SAMPLE = 20_000  # rows on which starts are compared
+_TRIAL_STEPS = 10  # EM steps before starts are compared
+_RESTARTS = 10  # k-means++ restarts where moments cannot start
+_SAME = 1e-3  # starts closer than this (relative) are one
+
+
+def sample_rows(source: RowSource, rng: np.random.Generator, size: int = _SAMPLE) -> Chunk:
+    """Draw rows uniformly from one pass over the data; all of them when there are few.
+
+    Parameters
+    ----------
+    source : RowSource
+        The rows.
+    rng : Generator
+        Source of the draw.
+    size : int
+        How many rows at most.
+
+    Returns
+    -------
+    X : ndarray of shape (n, d)
+    sample_weight : ndarray of shape (n,) or None
+    """
+    rows: Array | None = None
+    weights: Array | None = None
+    keys = np.empty(0)
+    # a stream of its own: later draws must not depend on how many rows there are
+    (draw,) = rng.spawn(1)
+    for X, w in source():
+        new = draw.random(len(X))
+        rows = X if rows is None else np.concatenate([rows, X])
+        if w is not None:
+            weights = w if weights is None else np.concatenate([weights, w])
+        keys = np.concatenate([keys, new])
+        if len(keys) > size:
+            keep = np.sort(np.argpartition(keys, size)[:size])
+            rows, keys = rows[keep], keys[keep]
+            weights = None if weights is None else weights[keep]
+    assert rows is not None
+    return rows, weights
+
+
+def clustered_starts(
+    sample: Chunk, shift: Array, scale: Array, settings: Settings, n_starts: int = _RESTARTS
+) -> list[Mixture]:
+    """Draw starts by k-means++ and a few k-means steps on a sample of the rows."""
+    X, weights = sample
+    return [
+        Mixture(
+            *initial_parameters(
+                X,
+                settings.n_components,
+                sample_weight=weights,
+                rng=settings.rng,
+                floor=max(settings.floor, 1e-12),
+                shift=shift,
+                scale=scale,
+            )
+        )
+        for _ in range(n_starts)
+    ]
+
+
+def _run(
+    chunks: Callable[[], Any],
+    start: Mixture,
+    shift: Array,
+    scale: Array,
+    settings: Settings,
+    max_iter: int,
+) -> EMResult:
+    return expectation_maximization(
+        chunks,
+        start.weights,
+        start.means,
+        start.variances,
+        shift=shift,
+        scale=scale,
+        tol=settings.tol,
+        max_iter=max_iter,
+        floor=max(settings.floor, 1e-12),
+        missing=settings.missing,
+    )
+
+
+def _distinct(starts: list[Mixture]) -> list[Mixture]:
+    """Drop starts that another one repeats, up to the order of the components."""
+    kept: list[Mixture] = []
+    for start in starts:
+        for other in kept:
+            distance = np.abs(start.means[:, None] - other.means[None]).max(axis=2)
+            near = distance.min(axis=1).max()
+            if start.means.shape == other.means.shape and near <= _SAME:
+                break
+        else:
+            kept.append(start)
+    return kept
+
+
+def best_start(
+    candidates: dict[str, list[Mixture]],
+    sample: Chunk,
+    shift: Array,
+    scale: Array,
+    settings: Settings,
+    constant: NDArray[np.bool_],
+    diagnostics: FitDiagnostics,
+) -> Mixture:
+    """Compare starts by their likelihood after a few EM steps on a sample of the rows.
+
+    Starts that lead to a variance at the floor come last: their likelihood is spurious.
+
+    Parameters
+    ----------
+    candidates : dict of list of Mixture
+        Starts by kind.
+    sample : (X, sample_weight)
+        Rows to compare on.
+    shift, scale : ndarray of shape (d,)
+        Standardisation.
+    settings : Settings
+        Tolerances.
+    constant : ndarray of bool, shape (d,)
+        Columns that are at the floor anyway.
+    diagnostics : FitDiagnostics
+        Gets the kind of the winner and the likelihoods.
+
+    Returns
+    -------
+    Mixture
+        The winner after its trial steps.
+    """
+    best: tuple[tuple[int, float], str, Mixture] | None = None
+    for kind, starts in candidates.items():
+        for start in _distinct(starts):
+            result = _run(lambda: [sample], start, shift, scale, settings, _TRIAL_STEPS)
+            floored = int(result.floored[:, ~constant].any(axis=1).sum())
+            missing = settings.n_components - len(result.weights)
+            rank = (-floored - missing, result.log_likelihood)
+            before = diagnostics.start_log_likelihoods.get(kind, -np.inf)
+            diagnostics.start_log_likelihoods[kind] = max(before, result.log_likelihood)
+            if best is None or rank > best[0]:
+                best = (rank, kind, Mixture(result.weights, result.means, result.covariances))
+    assert best is not None
+    diagnostics.start = best[1]
+    return best[2]
+
+
+def polish(
+    source: RowSource, start: Mixture, shift: Array, scale: Array, settings: Settings
+) -> EMResult:
+    """Run EM over all rows from one start."""
+    return _run(source, start, shift, scale, settings, settings.max_iter)
+
+
+def without_twins(mixture: Mixture) -> Mixture:
+    """Merge components that are the same Gaussian: they explain the data no better than one."""
+    weights, means, variances = mixture.weights.copy(), mixture.means, mixture.variances
+    kept: list[int] = []
+    for s in range(len(weights)):
+        for t in kept:
+            spread = np.sqrt(np.minimum(variances[s], variances[t]))
+            near = np.abs(means[s] - means[t]) <= 1e-6 * spread
+            alike = np.abs(np.log(variances[s] / variances[t])) <= 1e-6
+            if near.all() and alike.all():
+                weights[t] += weights[s]
+                break
+        else:
+            kept.append(s)
+    return Mixture(weights[kept], means[kept], variances[kept])

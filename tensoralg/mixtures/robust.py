@@ -1,0 +1,60 @@
+"""Rows far from everything: left out on request, reported otherwise."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoralg.mixtures.diagnostics import FitDiagnostics
+
+__all__ = ["without_outliers"]
+
+Array = NDArray[Any]
+_DROPPED = 8.0  # robust standard deviations beyond which robust=True leaves a row out
+_REPORTED = 50.0  # and beyond which a row is counted when nothing is left out
+_SAMPLE = 100_000  # rows that medians are taken over
+
+
+def without_outliers(
+    X: Array, sample_weight: Array | None, diagnostics: FitDiagnostics, *, drop: bool
+) -> tuple[Array, Array | None]:
+    """Count rows that no robust scale explains and, where asked, leave them out.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Rows; NaN is a missing cell.
+    sample_weight : ndarray of shape (n,) or None
+        Weights.
+    diagnostics : FitDiagnostics
+        Gets the number of such rows.
+    drop : bool
+        Whether they are left out.
+
+    Returns
+    -------
+    X : ndarray of shape (k, d)
+    sample_weight : ndarray of shape (k,) or None
+    """
+    centre, scale = _robust_unit(X[:: max(1, len(X) // _SAMPLE)].astype(np.float64))
+    limit = (_DROPPED if drop else _REPORTED) * scale
+    far = np.zeros(len(X), dtype=bool)
+    for begin in range(0, len(X), 65536):
+        rows = slice(begin, begin + 65536)
+        with np.errstate(invalid="ignore"):
+            far[rows] = (np.abs(X[rows] - centre) > limit).any(axis=1)
+    diagnostics.outliers = int(far.sum())
+    if not drop or not far.any():
+        return X, sample_weight
+    return X[~far], None if sample_weight is None else sample_weight[~far]
+
+
+def _robust_unit(X: Array) -> tuple[Array, Array]:
+    """Median and scaled median absolute deviation; the standard deviation where that is 0."""
+    centre = np.nanmedian(X, axis=0)
+    deviation = np.abs(X - centre)
+    scale = 1.4826 * np.nanmedian(deviation, axis=0)
+    flat = scale == 0
+    if flat.any():
+        scale[flat] = np.nanmax(deviation[:, flat], axis=0)
+    return centre, scale

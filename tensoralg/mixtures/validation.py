@@ -1,0 +1,198 @@
+"""The estimator's border: what comes in is checked once, here."""
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
+
+from tensoralg.core.errors import RankBoundError, ShapeError
+from tensoralg.mixtures.bounds import component_bound, counting_bound, variance_bound
+
+__all__ = [
+    "all_bounds",
+    "check_cells",
+    "check_chunk",
+    "check_mixture",
+    "check_rows",
+    "check_settings",
+    "is_count",
+    "refuse_rank",
+]
+
+Array = NDArray[Any]
+_FORMS = ("affine", "homogeneous", "power")
+
+
+def is_count(value: Any, least: int = 1) -> bool:
+    """Whether a value is an integer (no bool) of at least `least`."""
+    if isinstance(value, (bool, np.bool_)):
+        return False
+    return isinstance(value, Integral) and int(value) >= least
+
+
+def check_settings(estimator: Any) -> None:
+    """Check the constructor's arguments; scikit-learn wants that in fit, not in ``__init__``."""
+    r = estimator.n_components
+    if not is_count(r):
+        raise ValueError(f"n_components must be an integer >= 1; got {r!r}")
+    m = estimator.order
+    if not is_count(m, 3):
+        raise ValueError(
+            f"order must be an integer >= 3 (moments below order 3 do not identify a mixture); "
+            f"got {m!r}"
+        )
+    if estimator.form not in _FORMS:
+        raise ValueError(f"form must be one of {', '.join(_FORMS)}; got {estimator.form!r}")
+    if estimator.polish not in ("em", None):
+        raise ValueError(f"polish must be 'em' or None; got {estimator.polish!r}")
+    if not is_count(estimator.max_iter):
+        raise ValueError(f"max_iter must be an integer >= 1; got {estimator.max_iter!r}")
+    for name in ("tol", "reg_covar"):
+        value = getattr(estimator, name)
+        if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
+            raise ValueError(f"{name} must be a finite number >= 0; got {value!r}")
+    for name in ("robust", "missing", "warm_start"):
+        value = getattr(estimator, name)
+        if not isinstance(value, (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False; got {value!r}")
+
+
+def check_cells(X: Array, rows: Array, *, missing: bool) -> None:
+    """Refuse infinite cells, and NaN unless missing cells are allowed, by row and column."""
+    bad = np.isinf(X) if missing else ~np.isfinite(X)
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        hint = "" if missing or np.isinf(X[i, j]) else "; missing=True accepts NaN as missing cells"
+        seen = "NaN" if np.isnan(X[i, j]) else "inf"
+        raise ValueError(f"X contains {seen} at row {int(rows[i])}, column {int(j)}{hint}")
+
+
+def _positive_rows(X: Array, sample_weight: Any) -> tuple[Array, Array | None]:
+    """Check the weights; return the numbers of the rows that count, and their weights."""
+    if sample_weight is None:
+        return np.arange(len(X)), None
+    w = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    if (w < 0).any():
+        i = int(np.flatnonzero(w < 0)[0])
+        raise ValueError(f"sample_weight must be nonnegative; got {w[i]:g} at row {i}")
+    rows = np.flatnonzero(w > 0)
+    if len(rows) == 0:
+        raise ValueError("sample_weight must have a positive sum; every weight is zero")
+    return rows, w[rows]
+
+
+def check_rows(estimator: Any, X: Any, sample_weight: Any) -> tuple[Array, Array | None]:
+    """Check an array of data and its weights; rows of weight zero are dropped.
+
+    Returns
+    -------
+    X : ndarray of shape (n, d), float64 or float32
+    sample_weight : ndarray of shape (n,) or None
+    """
+    if not isinstance(X, np.ndarray) and hasattr(X, "__array_namespace__"):
+        raise TypeError(
+            f"X is a {type(X).__module__}.{type(X).__name__}: fit takes NumPy arrays; feed a "
+            "MomentAccumulator with device arrays and call fit_moments, or convert X first"
+        )
+    _refuse_one_row(X, estimator.n_components)
+    X = validate_data(
+        estimator, X, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=1
+    )
+    rows, weights = _positive_rows(X, sample_weight)
+    X = X if weights is None else X[rows]
+    check_cells(X, rows, missing=estimator.missing)
+    if estimator.missing:
+        X, weights = _observed_rows(X, weights)
+    least = max(2, estimator.n_components)
+    if len(X) < least:
+        raise ValueError(
+            f"n_components={estimator.n_components} needs at least {least} rows of positive "
+            f"weight with data; got n_samples = {len(X)} (1 sample cannot show a variance)"
+        )
+    return np.ascontiguousarray(X), weights
+
+
+def _observed_rows(X: Array, weights: Array | None) -> tuple[Array, Array | None]:
+    empty = np.isnan(X).all(axis=0)
+    if len(X) and empty.any():
+        raise ValueError(f"column {int(np.flatnonzero(empty)[0])} of X holds nothing but NaN")
+    there = ~np.isnan(X).all(axis=1)
+    return X[there], None if weights is None else weights[there]
+
+
+def _refuse_one_row(X: Any, n_components: int) -> None:
+    shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
+    if len(shape) == 2 and shape[0] == 1:
+        raise ValueError(
+            f"X has shape {shape}: 1 sample, but n_components={n_components} needs at "
+            f"least {max(2, n_components)}. Reshape your data with X.reshape(-1, 1) if these "
+            f"{shape[1]} numbers are samples of one feature"
+        )
+
+
+def check_chunk(estimator: Any) -> Callable[[Any], tuple[Array, Array | None]]:
+    """Return a function that checks one chunk of a stream: finite, 2-D, of one width."""
+    width: list[int] = []
+
+    def check(chunk: Any) -> tuple[Array, Array | None]:
+        X = check_array(
+            chunk, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=0
+        )
+        if not width:
+            width.append(X.shape[1])
+        if X.shape[1] != width[0]:
+            raise ShapeError(f"a chunk has {X.shape[1]} columns; the first one had {width[0]}")
+        check_cells(X, np.arange(len(X)), missing=estimator.missing)
+        if estimator.missing:
+            X = X[~np.isnan(X).all(axis=1)]
+        return np.ascontiguousarray(X), None
+
+    return check
+
+
+def check_mixture(weights: Any, means: Any, covariances: Any) -> tuple[Array, Array, Array]:
+    """Check the parameters of a mixture; weights must sum to one."""
+    dtype = np.float32 if np.asarray(means).dtype == np.float32 else np.float64
+    mu: Array = np.array(means, dtype=dtype)
+    var: Array = np.array(covariances, dtype=dtype)
+    w: Array = np.array(weights, dtype=dtype)
+    if w.ndim != 1 or mu.ndim != 2 or mu.shape[0] != len(w) or var.shape != mu.shape:
+        raise ShapeError(
+            "weights (r,), means (r, d) and covariances (r, d) are needed; got "
+            f"{w.shape}, {mu.shape} and {var.shape}"
+        )
+    if mu.size == 0:
+        raise ShapeError(f"a mixture needs a component and a coordinate; got means {mu.shape}")
+    for name, array in (("weights", w), ("means", mu), ("covariances", var)):
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite; got {array[~np.isfinite(array)][0]}")
+    if (w < 0).any() or (w > 1).any() or abs(float(w.sum()) - 1.0) > 1e-6:
+        raise ValueError(
+            f"weights must lie in [0, 1] and sum to 1; got a sum of {float(w.sum()):g} and a "
+            f"range from {float(w.min()):g} to {float(w.max()):g}"
+        )
+    if (var <= 0).any():
+        s, j = np.argwhere(var <= 0)[0]
+        raise ValueError(f"covariances must be positive; got {var[s, j]:g} at [{s}, {j}]")
+    return w / w.sum(), mu, var
+
+
+def all_bounds(dimension: int, order: int) -> dict[str, int]:
+    """Every bound on the number of components, by name."""
+    bounds = {form: component_bound(dimension, order, form=form) for form in _FORMS}  # type: ignore[arg-type]
+    bounds["counting"] = counting_bound(dimension, order)
+    bounds["variances"] = variance_bound(dimension, order)
+    return bounds
+
+
+def refuse_rank(rank: int, dimension: int, order: int, bounds: dict[str, int]) -> RankBoundError:
+    """Build the error for more components than moments can determine."""
+    listed = ", ".join(f"{name} {value}" for name, value in bounds.items())
+    return RankBoundError(
+        f"n_components={rank} exceeds what moments of order m={order} over distinct indices in "
+        f"d={dimension} coordinates determine (bounds: {listed}). Raise order, lower "
+        "n_components, or keep polish='em' and fit an array: it then starts from k-means++"
+    )
