@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,16 +57,34 @@ class MixtureParameters:
         float
             Mean natural log-density.
         """
+        rows, referee = np.asarray(X), self._referee()
+        starts = range(0, len(rows), _CHUNK)
+        total = sum(referee.score_samples(rows[k : k + _CHUNK]).sum() for k in starts)
+        return float(total) / len(rows)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Assign every row to the component of the largest posterior probability.
+
+        Parameters
+        ----------
+        X : (N, d) array-like
+            Rows.
+
+        Returns
+        -------
+        (N,) int array
+            Positions of the components.
+        """
+        return np.asarray(self._referee().predict(np.asarray(X)), dtype=np.int64)
+
+    def _referee(self) -> Any:
         from sklearn.mixture import GaussianMixture
 
-        rows = np.asarray(X)
         referee = GaussianMixture(len(self.weights), covariance_type="diag")
         referee.weights_, referee.means_ = self.weights, self.means
         referee.covariances_ = self.covariances
         referee.precisions_cholesky_ = 1 / np.sqrt(self.covariances)
-        starts = range(0, len(rows), _CHUNK)
-        total = sum(referee.score_samples(rows[k : k + _CHUNK]).sum() for k in starts)
-        return float(total) / len(rows)
+        return referee
 
 
 def draw_mixture(key: CellKey) -> MixtureParameters:

@@ -23,15 +23,15 @@ class Problem:
         Rows.
     n_components, order, random_state : int
         Number of components, order of the moments, seed.
-    truth : MixtureParameters
-        The known mixture; only the method ``em-truth`` looks at it.
+    truth : MixtureParameters or None
+        The known mixture, if there is one; only the method ``em-truth`` looks at it.
     """
 
     X: NDArray[Any]
     n_components: int
     order: int
     random_state: int
-    truth: "MixtureParameters"
+    truth: "MixtureParameters | None" = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +113,8 @@ def _expectation_maximization(problem: Problem, **options: Any) -> Fit:
 
 def _from_the_truth(problem: Problem) -> Fit:
     truth = problem.truth
+    if truth is None:
+        raise ValueError("em-truth needs a known mixture")
     return _expectation_maximization(
         problem,
         # Dirichlet draws sum to 1 within rounding; scikit-learn checks to 1e-8

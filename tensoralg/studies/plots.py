@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PlottingUnavailableError",
     "error_against_samples",
+    "mixture_histogram",
     "mixture_scatter",
     "require_matplotlib",
     "responsibility_histogram",
@@ -341,6 +342,38 @@ def _ellipses(
             mean[a], mean[b], "+" if style == "-" else "x", color=color,
             markersize=8, label=f"{name}: means, 1 and 2 sd" if k == 0 else None,
         )  # fmt: skip
+
+
+def mixture_histogram(
+    path: Path, values: NDArray[np.float64], mixture: MixtureParameters, name: str
+) -> None:
+    """Draw one column as a histogram, with the density of the mixture and of its components.
+
+    Parameters
+    ----------
+    path : Path
+        The PNG file.
+    values : (N,) float array
+        The column.
+    mixture : MixtureParameters
+        A mixture in one dimension.
+    name : str
+        Name of the column.
+    """
+    seen = values[np.isfinite(values)]
+    figure, (axes,) = _figure(6.4, 3.8)
+    axes.hist(seen, bins=60, density=True, color="0.85")
+    x = np.linspace(seen.min(), seen.max(), 800)
+    variances = mixture.covariances[:, 0]
+    squares = (x[:, None] - mixture.means[:, 0]) ** 2 / variances
+    parts = mixture.weights * np.exp(-squares / 2) / np.sqrt(2 * np.pi * variances)
+    for k, part in enumerate(parts.T):
+        axes.plot(x, part, color=_CYCLE[k % len(_CYCLE)], linewidth=1, label=f"component {k}")
+    axes.plot(x, parts.sum(axis=1), color="black", label="mixture")
+    axes.set_xlabel(name)
+    axes.set_ylabel("density")
+    _legend(figure, axes)
+    _save(figure, path)
 
 
 def responsibility_histogram(path: Path, responsibilities: NDArray[np.float64]) -> None:

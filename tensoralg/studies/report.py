@@ -231,7 +231,7 @@ def _add_failures(report: Document, cells: Sequence[CellResult]) -> None:
 
 def _add_machine(report: Document, folder: Path) -> None:
     report.heading("Where it ran")
-    runs = [f"{run['date']}: {run['cells']} cells to do, {run['workers']} workers; "
+    runs = [f"{run['date']}: {run['cells']} cells to do, workers: {run['workers']}; "
             f"{machine_in_words(run)}" for run in _runs(folder)]  # fmt: skip
     report.bullets(runs or ["not recorded"])
     here = describe_machine()

@@ -1,0 +1,292 @@
+"""The command line: ``tensoralg fit``, ``tensoralg study run``, ``study report``, ``info``.
+
+Exit codes: 0 done; 1 some cells or inputs failed, which are named; 2 bad arguments, files or
+method names, in one line; 130 interrupted.
+"""
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from tensoralg.core.errors import TensorAlgError
+
+if TYPE_CHECKING:
+    from tensoralg.studies.cells import CellResult
+    from tensoralg.studies.data_files import Table
+
+__all__ = ["app", "main"]
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_MOST_NAMED = 10
+
+# everything heavy is imported by the command that needs it: --help answers at once
+app = typer.Typer(
+    name="tensoralg",
+    help="Recover Gaussian mixtures from moments, and study how well that works.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+study = typer.Typer(help="Run recovery studies with known mixtures, and report them.")
+app.add_typer(study, name="study")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows the program's name; ``sys.argv[1:]`` when None.
+
+    Returns
+    -------
+    int
+        The exit code.
+
+    Examples
+    --------
+    >>> from tensoralg.cli import main
+    >>> main(["--version"])
+    0.1.0.dev0
+    0
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = app(given, prog_name="tensoralg", standalone_mode=False)
+    except (KeyboardInterrupt, EOFError):
+        return INTERRUPTED
+    except Exception as error:
+        # typer carries its own copy of click in some versions: known by what they offer
+        if not hasattr(error, "format_message"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            return DONE
+        _say(f"tensoralg: {' '.join(error.format_message().split())}")
+        return int(getattr(error, "exit_code", BAD_INPUT))
+    return result if isinstance(result, int) else DONE
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        import tensoralg
+
+        typer.echo(tensoralg.__version__)
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@study.callback(invoke_without_command=True)
+def _study(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def fit(
+    data: Annotated[Path, typer.Argument(help="A .csv, .tsv, .txt, .npy or .parquet file.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    components: Annotated[int, typer.Option(min=1, help="Number of components.")],
+    order: Annotated[int, typer.Option(min=3, help="Highest order of the moments.")] = 3,
+    columns: Annotated[str | None, typer.Option(help="Names of columns: a,b,c.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of what is random.")] = 0,
+    missing: Annotated[bool, typer.Option("--missing", help="Accept missing values.")] = False,
+    plot: Annotated[
+        bool | None,
+        typer.Option("--plot/--no-plot", help="Draw pictures; by default if possible."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the files of an earlier fit.")
+    ] = False,
+) -> None:
+    """Fit a mixture with diagonal covariances; write parameters, labels and a report."""
+    with _errors_in_one_line():
+        from tensoralg.studies.data_files import read_table
+        from tensoralg.studies.fitted import refuse_to_overwrite
+
+        drawing, plot_note = _drawing(plot)
+        if not overwrite:
+            refuse_to_overwrite(out)
+        names = [name.strip() for name in columns.split(",")] if columns else None
+        table = read_table(data, names)
+        _check_rows(table, data, components, missing)
+        options = {"order": order, "random_state": seed, "missing": missing}
+        _fit_and_write(table, data, out, components, options, drawing, plot_note)
+
+
+@study.command()
+def run(
+    specification: Annotated[Path, typer.Argument(metavar="SPEC", help="The study, a TOML file.")],
+    out: Annotated[Path, typer.Option(help="Folder of the study; resumed where it is not done.")],
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+) -> None:
+    """Run what is missing of a study, and write its report."""
+    with _errors_in_one_line():
+        from tensoralg.studies.runner import run_study
+        from tensoralg.studies.specification import load_specification
+        from tensoralg.studies.terminal import print_study, progress_bar
+
+        spec = load_specification(specification)
+        with progress_bar(spec.name) as callback:
+            cells = run_study(spec, out, workers=workers, callback=callback)
+        print_study(spec, cells)
+        _report(out)
+        _name_failures(cells)
+
+
+@study.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")],
+) -> None:
+    """Write the report of a study from its finished cells."""
+    with _errors_in_one_line():
+        _report(folder)
+
+
+@app.command()
+def info() -> None:
+    """Print versions, devices and solvers."""
+    with _errors_in_one_line():
+        from tensoralg.gpu.namespaces import library_versions, probe_devices
+        from tensoralg.studies.terminal import print_table
+
+        versions = [(name, text or "not installed") for name, text in library_versions().items()]
+        print_table(("library", "version"), versions, "Versions")
+        devices = [
+            (device.kind, device.name, "yes" if device.usable else "no", device.detail)
+            for device in probe_devices()
+        ]
+        print_table(("engine", "device", "usable", "detail"), devices, "Devices")
+        print_table(("solver", "for", "state"), _solvers(), "Solvers")
+
+
+def _solvers() -> list[tuple[str, str, str]]:
+    """List what solves what; conic solvers are looked up by metadata, not by importing cvxpy."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    rows = [
+        ("generating polynomials", "incomplete symmetric tensors", "built in"),
+        ("feasible least squares", "refinement of moments", "built in"),
+        ("expectation maximization", "polish of mixtures", "built in"),
+    ]
+    for name, distribution in (("Clarabel", "clarabel"), ("SCS", "scs"), ("SDPA", "sdpa-python")):
+        try:
+            state = version(distribution)
+        except PackageNotFoundError:
+            state = "not installed"
+        rows.append((name, "conic programs", state))
+    return rows
+
+
+def _drawing(plot: bool | None) -> tuple[bool, str]:
+    from tensoralg.studies.plots import PlottingUnavailableError, require_matplotlib
+
+    if plot is False:
+        return False, ""
+    try:
+        require_matplotlib()
+    except PlottingUnavailableError as error:
+        if plot:
+            raise
+        return False, str(error)
+    return True, ""
+
+
+def _check_rows(table: "Table", data: Path, count: int, missing: bool) -> None:
+    rows = len(table.values)
+    if count > rows:
+        _stop(f"{data}: {count} components need at least as many rows; there are {rows}")
+    place = None if missing else table.first_missing()
+    if place:
+        _stop(
+            f"{data}: row {place[0]}, column {place[1]!r} is missing or not finite; "
+            "--missing accepts missing values"
+        )
+
+
+def _fit_and_write(
+    table: "Table",
+    data: Path,
+    out: Path,
+    count: int,
+    options: dict[str, Any],
+    drawing: bool,
+    plot_note: str,
+) -> None:
+    from tensoralg.mixtures import DiagonalGaussianMixture
+    from tensoralg.studies.fitted import write_fit
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model = DiagonalGaussianMixture(count, **options).fit(table.values)
+        except (TensorAlgError, ValueError, MemoryError) as error:
+            _stop(f"{data}: the fit failed: {error}", FAILED)
+    said = [*table.notes, plot_note, *(str(warning.message) for warning in caught)]
+    notes = list(dict.fromkeys(note for note in said if note))
+    for note in notes:
+        _say(f"tensoralg: note: {' '.join(note.split())}")
+    page = write_fit(model, table, out, source=data.name, plot=drawing, notes=notes)
+    typer.echo(f"{len(model.weights_)} components; {page}")
+
+
+def _report(folder: Path) -> None:
+    from tensoralg.studies.plots import PlottingUnavailableError, require_matplotlib
+    from tensoralg.studies.report import write_report
+
+    page = write_report(folder)
+    try:
+        require_matplotlib()
+    except PlottingUnavailableError as error:
+        _say(f"tensoralg: note: {error}")
+    typer.echo(page)
+
+
+def _name_failures(cells: "list[CellResult]") -> None:
+    failures = [cell for cell in cells if cell.status == "failed"]
+    for cell in failures[:_MOST_NAMED]:
+        key = cell.key
+        where = f"d={key.dimension} r={key.components} m={key.order} N={key.samples}"
+        _say(
+            f"tensoralg: failed: {key.method} at {where} sep={key.separation:g} "
+            f"seed={key.seed}: {cell.message}"
+        )
+    if failures:
+        _say(f"tensoralg: {len(failures)} of {len(cells)} cells failed")
+        raise typer.Exit(FAILED)
+
+
+@contextlib.contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    """Turn what the user can mend into one line and an exit code; leave bugs alone."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("tensoralg: interrupted; what is finished is kept")
+        raise typer.Exit(INTERRUPTED) from None
+    except TensorAlgError as error:
+        _stop(str(error))
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        _stop(f"{place}{error.strerror or error}")
+
+
+def _stop(message: str, code: int = BAD_INPUT) -> NoReturn:
+    _say(f"tensoralg: {' '.join(message.split())}")
+    raise typer.Exit(code)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
