@@ -6,6 +6,7 @@ degrees up to m are the entries of one symmetric tensor of order m.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -19,8 +20,15 @@ from tensoralg.core.indices import (
 )
 from tensoralg.core.monomials import graded_indices
 from tensoralg.gpu.moment_features import FeaturePlan, feature_plan
+from tensoralg.gpu.namespaces import device_of, namespace_of
 
-__all__ = ["gaussian_gram", "gram_positions", "homogenised_positions", "shift_matrix"]
+__all__ = [
+    "gaussian_gram",
+    "gram_positions",
+    "homogenised_positions",
+    "rebased_gram",
+    "shift_matrix",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -168,6 +176,48 @@ def _children(plan: FeaturePlan) -> IndexArray:
     child = np.zeros((plan.offsets[-2], plan.dimension), dtype=np.int64)
     child[plan.parent[1:], plan.coordinate[1:]] = np.arange(1, plan.size)
     return child
+
+
+def rebased_gram(
+    gram: Any,
+    dimension: int,
+    order: int,
+    factor: FloatArray,
+    offset: FloatArray,
+    *,
+    powers: bool = False,
+) -> Any:
+    """Gram matrix of the features of ``factor * z + offset``, from that of the features of z.
+
+    Parameters
+    ----------
+    gram : array of float64, shape (n_a, n_b)
+        Of any namespace.
+    dimension, order : int
+        Number d of coordinates, highest degree m.
+    factor, offset : ndarray of float64, shape (d,)
+        The affine change of every coordinate.
+    powers : bool, default False
+        Whether the features have powers.
+
+    Returns
+    -------
+    array of float64, shape (n_a, n_b)
+        T_a^T G T_b with the matrices of `shift_matrix`, where `gram` lives.
+
+    Examples
+    --------
+    >>> gram = np.array([[1.0, 3.0], [3.0, 10.0]])  # 1, x, x^2 of one row x = 3 + noise
+    >>> rebased_gram(gram, 1, 2, np.ones(1), np.array([-3.0])).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    change = shift_matrix(dimension, order - order // 2, factor, offset, powers=powers)
+    n = gram.shape[0]
+    if isinstance(gram, np.ndarray):
+        return np.ascontiguousarray(change[:n, :n].T @ (gram @ change))
+    xp = namespace_of(gram)
+    dense = xp.asarray(change.toarray(), device=device_of(gram))
+    return xp.matrix_transpose(dense[:n, :n]) @ (gram @ dense)
 
 
 def gaussian_gram(

@@ -11,17 +11,16 @@ from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
 from tensoralg.core.indices import square_free_indices
 from tensoralg.gpu.moment_features import (
-    chunk_mean,
     feature_count,
-    feature_plan,
     gram_of_rows,
 )
 from tensoralg.gpu.namespaces import device_of, namespace_of, to_numpy
+from tensoralg.gpu.row_chunks import chunk_mean
 from tensoralg.mixtures.moment_algebra import (
     gaussian_gram,
     gram_positions,
     homogenised_positions,
-    shift_matrix,
+    rebased_gram,
 )
 from tensoralg.mixtures.moment_input import (
     checked_integer,
@@ -154,10 +153,6 @@ class MomentAccumulator:
             return np.zeros(self._shape)
         return self._mask_gram
 
-    @property
-    def _plan(self) -> Any:
-        return feature_plan(self.dimension, self.order - self.order // 2, powers=self.powers)
-
     def update(self, X: Any, sample_weight: Any = None) -> Self:
         """Add rows.
 
@@ -199,7 +194,13 @@ class MomentAccumulator:
             if shift is None:
                 shift = to_numpy(chunk_mean(X, weight, missing=self.missing))
             gram, mask_gram = gram_of_rows(
-                X, weight, shift, self.scale, self._plan, self._shape[0], missing=self.missing
+                X,
+                weight,
+                shift,
+                self.scale,
+                self.order,
+                powers=self.powers,
+                missing=self.missing,
             )
             if self._gram is not None:
                 gram += self._gram
@@ -294,21 +295,14 @@ class MomentAccumulator:
             )
         assert self.shift is not None
         assert result.shift is not None
-        change = shift_matrix(
+        result._gram = rebased_gram(
+            self._gram,
             self.dimension,
-            self.order - self.order // 2,
+            self.order,
             self.scale / result.scale,
             (self.shift - result.shift) / result.scale,
             powers=self.powers,
         )
-        left = change[: self._shape[0], : self._shape[0]]
-        if isinstance(self._gram, np.ndarray):
-            result._gram = np.ascontiguousarray(left.T @ (self._gram @ change))
-        else:
-            xp, device = namespace_of(self._gram), device_of(self._gram)
-            dense = xp.asarray(change.toarray(), device=device)
-            n = self._shape[0]
-            result._gram = dense[:n, :n].T @ (self._gram @ dense)
         return result
 
     def homogenised(self) -> FloatArray:
