@@ -3,6 +3,7 @@
 from tensoralg.core.errors import (
     ConvergenceWarning,
     NotSymmetricError,
+    PersistenceError,
     ProblemTooLargeError,
     RankBoundError,
     ShapeError,
@@ -12,6 +13,7 @@ from tensoralg.core.errors import (
 __all__ = [
     "ConvergenceWarning",
     "NotSymmetricError",
+    "PersistenceError",
     "ProblemTooLargeError",
     "RankBoundError",
     "ShapeError",

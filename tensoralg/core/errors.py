@@ -3,6 +3,7 @@
 __all__ = [
     "ConvergenceWarning",
     "NotSymmetricError",
+    "PersistenceError",
     "ProblemTooLargeError",
     "RankBoundError",
     "ShapeError",
@@ -28,6 +29,10 @@ class RankBoundError(TensorAlgError, ValueError):
 
 class ProblemTooLargeError(TensorAlgError):
     """The predicted size of a problem exceeds the memory or time it may take."""
+
+
+class PersistenceError(TensorAlgError, ValueError):
+    """A file is not one that `load` can read; the message names the path and the reason."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -17,21 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoralg.core.decompositions import SymmetricDecomposition
-from tensoralg.core.errors import TensorAlgError
+from tensoralg.core.errors import PersistenceError, TensorAlgError
 from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 
-__all__ = ["PersistenceError", "load", "save"]
+__all__ = ["load", "save"]
 
 _FORMAT = "tensoralg"
 _VERSION = 1
 _NO_ORDER = 0  # stands for a decomposition that does not know its order
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-
-
-class PersistenceError(TensorAlgError, ValueError):
-    """A file is not one that `load` can read; the message names the path and the reason."""
 
 
 class _Kind(NamedTuple):

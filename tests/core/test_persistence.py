@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tensoralg import IncompleteSymmetricTensor, SymmetricTensor, load, save
-from tensoralg.core.persistence import PersistenceError
-from tensoralg.errors import TensorAlgError
+from tensoralg.errors import PersistenceError, TensorAlgError
 
 TENSOR = SymmetricTensor(np.arange(1.0, 11.0), 3, 3)
 
