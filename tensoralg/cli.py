@@ -4,16 +4,16 @@ Exit codes: 0 done; 1 some cells or inputs failed, which are named; 2 bad argume
 method names, in one line; 130 interrupted.
 """
 
-import contextlib
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tensoralg.core.errors import TensorAlgError
+from tensoralg.studies.program import FAILED, one_line_errors, run_app, say, stop
 
 if TYPE_CHECKING:
     from tensoralg.studies.cells import CellResult
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _MOST_NAMED = 10
 
 # everything heavy is imported by the command that needs it: --help answers at once
@@ -55,20 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0.1.0.dev0
     0
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        result = app(given, prog_name="tensoralg", standalone_mode=False)
-    except (KeyboardInterrupt, EOFError):
-        return INTERRUPTED
-    except Exception as error:
-        # typer carries its own copy of click in some versions: known by what they offer
-        if not hasattr(error, "format_message"):
-            raise
-        if type(error).__name__ == "NoArgsIsHelpError":
-            return DONE
-        _say(f"tensoralg: {' '.join(error.format_message().split())}")
-        return int(getattr(error, "exit_code", BAD_INPUT))
-    return result if isinstance(result, int) else DONE
+    return run_app(app, "tensoralg", arguments)
 
 
 @app.callback(invoke_without_command=True)
@@ -108,7 +94,7 @@ def fit(
     ] = False,
 ) -> None:
     """Fit a mixture with diagonal covariances; write parameters, labels and a report."""
-    with _errors_in_one_line():
+    with one_line_errors():
         from tensoralg.studies.data_files import read_table
         from tensoralg.studies.fitted import refuse_to_overwrite
 
@@ -129,7 +115,7 @@ def run(
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
 ) -> None:
     """Run what is missing of a study, and write its report."""
-    with _errors_in_one_line():
+    with one_line_errors():
         from tensoralg.studies.runner import run_study
         from tensoralg.studies.specification import load_specification
         from tensoralg.studies.terminal import print_study, progress_bar
@@ -147,14 +133,14 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")],
 ) -> None:
     """Write the report of a study from its finished cells."""
-    with _errors_in_one_line():
+    with one_line_errors():
         _report(folder)
 
 
 @app.command()
 def info() -> None:
     """Print versions, devices and solvers."""
-    with _errors_in_one_line():
+    with one_line_errors():
         from tensoralg.gpu.namespaces import library_versions, probe_devices
         from tensoralg.studies.terminal import print_table
 
@@ -203,10 +189,10 @@ def _drawing(plot: bool | None) -> tuple[bool, str]:
 def _check_rows(table: "Table", data: Path, count: int, missing: bool) -> None:
     rows = len(table.values)
     if count > rows:
-        _stop(f"{data}: {count} components need at least as many rows; there are {rows}")
+        stop(f"{data}: {count} components need at least as many rows; there are {rows}")
     place = None if missing else table.first_missing()
     if place:
-        _stop(
+        stop(
             f"{data}: row {place[0]}, column {place[1]!r} is missing or not finite; "
             "--missing accepts missing values"
         )
@@ -229,11 +215,11 @@ def _fit_and_write(
         try:
             model = DiagonalGaussianMixture(count, **options).fit(table.values)
         except (TensorAlgError, ValueError, MemoryError) as error:
-            _stop(f"{data}: the fit failed: {error}", FAILED)
+            stop(f"{data}: the fit failed: {error}", FAILED)
     said = [*table.notes, plot_note, *(str(warning.message) for warning in caught)]
     notes = list(dict.fromkeys(note for note in said if note))
     for note in notes:
-        _say(f"tensoralg: note: {' '.join(note.split())}")
+        say(f"note: {note}")
     page = write_fit(model, table, out, source=data.name, plot=drawing, notes=notes)
     typer.echo(f"{len(model.weights_)} components; {page}")
 
@@ -246,7 +232,7 @@ def _report(folder: Path) -> None:
     try:
         require_matplotlib()
     except PlottingUnavailableError as error:
-        _say(f"tensoralg: note: {error}")
+        say(f"note: {error}")
     typer.echo(page)
 
 
@@ -255,37 +241,13 @@ def _name_failures(cells: "list[CellResult]") -> None:
     for cell in failures[:_MOST_NAMED]:
         key = cell.key
         where = f"d={key.dimension} r={key.components} m={key.order} N={key.samples}"
-        _say(
-            f"tensoralg: failed: {key.method} at {where} sep={key.separation:g} "
+        say(
+            f"failed: {key.method} at {where} sep={key.separation:g} "
             f"seed={key.seed}: {cell.message}"
         )
     if failures:
-        _say(f"tensoralg: {len(failures)} of {len(cells)} cells failed")
+        say(f"{len(failures)} of {len(cells)} cells failed")
         raise typer.Exit(FAILED)
-
-
-@contextlib.contextmanager
-def _errors_in_one_line() -> Iterator[None]:
-    """Turn what the user can mend into one line and an exit code; leave bugs alone."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        _say("tensoralg: interrupted; what is finished is kept")
-        raise typer.Exit(INTERRUPTED) from None
-    except TensorAlgError as error:
-        _stop(str(error))
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename is not None else ""
-        _stop(f"{place}{error.strerror or error}")
-
-
-def _stop(message: str, code: int = BAD_INPUT) -> NoReturn:
-    _say(f"tensoralg: {' '.join(message.split())}")
-    raise typer.Exit(code)
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ _MIXTURE, _SAMPLES, _METHOD = 1, 2, 3
 _CHUNK = 65536
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class MixtureParameters:
     """The parameters of a Gaussian mixture with diagonal covariances.
 
@@ -34,9 +34,10 @@ class MixtureParameters:
     means: NDArray[np.float64]
     covariances: NDArray[np.float64]
 
-    def __post_init__(self) -> None:
-        for name in ("weights", "means", "covariances"):
-            array = np.array(getattr(self, name), dtype=np.float64)
+    def __init__(self, weights: ArrayLike, means: ArrayLike, covariances: ArrayLike) -> None:
+        given = {"weights": weights, "means": means, "covariances": covariances}
+        for name, values in given.items():
+            array = np.array(values, dtype=np.float64)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 

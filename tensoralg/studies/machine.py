@@ -1,14 +1,16 @@
 """What a result was computed on: said in every report."""
 
+import contextlib
 import datetime
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tensoralg.gpu.namespaces import library_versions
 
-__all__ = ["describe_machine", "machine_in_words"]
+__all__ = ["describe_machine", "machine_in_words", "one_thread"]
 
 _NAMED = ("tensoralg", "numpy", "scipy", "scikit-learn", "numba")
 
@@ -62,6 +64,24 @@ def machine_in_words(entry: dict[str, Any]) -> str:
     busy = f" (load {load:.1f})" if isinstance(load, int | float) else ""
     versions = ", ".join(f"{name} {number}" for name, number in entry["versions"].items())
     return f"{entry['machine']}, {entry['cores']} cores{busy}; {versions}"
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep BLAS and OpenMP on one thread inside the block: seconds compare and numbers repeat.
+
+    The limit reaches only the libraries that are loaded when the block begins.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.machine import one_thread
+    >>> with one_thread():
+    ...     pass
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
 
 
 def _processor() -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "mixture_scatter",
     "require_matplotlib",
     "responsibility_histogram",
+    "separating_columns",
     "strip_plot",
 ]
 
@@ -286,11 +287,12 @@ def mixture_scatter(
     figure, axes = _figure(1.2 + 3.9 * len(mixtures), 4.3, len(mixtures))
     for (title, mixture), one in zip(mixtures.items(), axes, strict=True):
         one.scatter(rows[keep, a], rows[keep, b], c=colors, s=7, alpha=0.45, linewidths=0)
-        if truth is not None:
-            _ellipses(one, truth, a, b, "0.2", "--", "known")
         _ellipses(one, mixture, a, b, "black", "-", "fitted")
+        if truth is not None:
+            _ellipses(one, truth, a, b, "#D55E00", "--", "known")
         one.set_title(title, fontsize="medium", loc="left")
         one.set_xlabel(names[a])
+        one.sharex(axes[0])
     axes[0].set_ylabel(names[b])
     _legend(figure, axes[0])
     _save(figure, path)

@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 from tensoralg.studies.generation import MixtureParameters
 
@@ -45,6 +43,9 @@ def match_components(
     >>> match_components(truth, fitted)
     ([0, 1], [1, 0])
     """
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
     # squared: the pairing then minimises the very Frobenius error that is reported
     rows, columns = linear_sum_assignment(cdist(truth.means, fitted.means, "sqeuclidean"))
     return rows.tolist(), columns.tolist()

@@ -3,7 +3,7 @@
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tensoralg.studies.generation import (
     draw_samples,
     method_seed,
 )
-from tensoralg.studies.machine import describe_machine
+from tensoralg.studies.machine import describe_machine, one_thread
 from tensoralg.studies.methods import METHODS, Fit, Problem
 from tensoralg.studies.recovery import recovery_errors
 from tensoralg.studies.specification import CellKey, StudySpecification
@@ -117,7 +117,7 @@ def run_cell(key: CellKey) -> CellResult:
     try:
         # first: a limit on threads reaches only the libraries that are loaded already
         _warm_up(key.method, key.order)
-        with _one_thread(), warnings.catch_warnings(record=True) as caught:
+        with one_thread(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             truth, X = _draw(key)
             problem = Problem(X, key.components, key.order, method_seed(key), truth)
@@ -189,15 +189,6 @@ def _warm_up(method: str, order: int) -> None:
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         METHODS[method].fit(Problem(draw_samples(key, truth), 2, order, 0, truth))
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep BLAS and OpenMP on one thread, so that seconds compare and numbers repeat."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        yield
 
 
 def _note_the_run(folder: Path, workers: int, cells: int) -> None:

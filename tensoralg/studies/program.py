@@ -1,0 +1,140 @@
+"""What the command-line programs share: one line per error, and the exit codes."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from tensoralg.core.errors import TensorAlgError
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = [
+    "BAD_INPUT",
+    "DONE",
+    "FAILED",
+    "INTERRUPTED",
+    "one_line_errors",
+    "run_app",
+    "say",
+    "stop",
+]
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def say(line: str) -> None:
+    """Write one line to the error stream, after the program's name.
+
+    Parameters
+    ----------
+    line : str
+        The text; line ends in it become blanks.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.program import say
+    >>> say("the columns are a, b")
+    """
+    import typer
+
+    typer.echo(f"tensoralg: {' '.join(line.split())}", err=True)
+
+
+def stop(message: str, code: int = BAD_INPUT) -> NoReturn:
+    """Say what is wrong and end the program.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong and what would be accepted.
+    code : int
+        The exit code.
+
+    Raises
+    ------
+    typer.Exit
+        Always.
+
+    Examples
+    --------
+    >>> import typer
+    >>> from tensoralg.studies.program import stop
+    >>> try:
+    ...     stop("no such column")
+    ... except typer.Exit as ending:
+    ...     ending.exit_code
+    2
+    """
+    import typer
+
+    say(message)
+    raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn what the user can mend into one line and an exit code; a bug keeps its traceback.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.program import one_line_errors
+    >>> with one_line_errors():
+    ...     pass
+    """
+    import typer
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("interrupted; what is finished is kept")
+        raise typer.Exit(INTERRUPTED) from None
+    except TensorAlgError as error:
+        stop(str(error))
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        stop(f"{place}{error.strerror or error}")
+
+
+def run_app(app: "typer.Typer", name: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a typer program and return its exit code; wrong arguments are named in one line.
+
+    Parameters
+    ----------
+    app : typer.Typer
+        The program.
+    name : str
+        Its name in the help.
+    arguments : sequence of str, optional
+        What follows the name; ``sys.argv[1:]`` when None.
+
+    Returns
+    -------
+    int
+        The exit code.
+
+    Examples
+    --------
+    >>> import typer
+    >>> from tensoralg.studies.program import run_app
+    >>> app = typer.Typer()
+    >>> @app.command()
+    ... def greet(name: str) -> None:
+    ...     print("hello", name)
+    >>> run_app(app, "greet", ["world"])
+    hello world
+    0
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = app(given, prog_name=name, standalone_mode=False)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        # some versions of typer carry their own copy of click: known by what the errors offer
+        if not hasattr(error, "format_message"):
+            raise
+        say(error.format_message())
+        return int(getattr(error, "exit_code", BAD_INPUT))
+    return result if isinstance(result, int) else DONE
