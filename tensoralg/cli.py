@@ -173,7 +173,7 @@ def _solvers() -> list[tuple[str, str, str]]:
 
 
 def _drawing(plot: bool | None) -> tuple[bool, str]:
-    from tensoralg.studies.plots import PlottingUnavailableError, require_matplotlib
+    from tensoralg.studies.figures import PlottingUnavailableError, require_matplotlib
 
     if plot is False:
         return False, ""
@@ -225,7 +225,7 @@ def _fit_and_write(
 
 
 def _report(folder: Path) -> None:
-    from tensoralg.studies.plots import PlottingUnavailableError, require_matplotlib
+    from tensoralg.studies.figures import PlottingUnavailableError, require_matplotlib
     from tensoralg.studies.report import write_report
 
     page = write_report(folder)

@@ -15,15 +15,11 @@ import typer
 
 from tensoralg.studies.cells import CellResult
 from tensoralg.studies.document import Document
+from tensoralg.studies.figures import PlottingUnavailableError, require_matplotlib
 from tensoralg.studies.generation import MixtureParameters, draw_mixture, draw_samples, method_seed
 from tensoralg.studies.machine import describe_machine, machine_in_words
 from tensoralg.studies.methods import METHODS, Problem
-from tensoralg.studies.plots import (
-    PlottingUnavailableError,
-    mixture_scatter,
-    require_matplotlib,
-    separating_columns,
-)
+from tensoralg.studies.mixture_plots import mixture_scatter, separating_columns
 from tensoralg.studies.program import one_line_errors, run_app
 from tensoralg.studies.real_data import (
     REAL_DATA,

@@ -17,7 +17,11 @@ from tensoralg.studies.files import strict_json, write_text
 from tensoralg.studies.generation import MixtureParameters
 from tensoralg.studies.machine import describe_machine, machine_in_words
 from tensoralg.studies.methods import diagnostic
-from tensoralg.studies.plots import mixture_histogram, mixture_scatter, responsibility_histogram
+from tensoralg.studies.mixture_plots import (
+    mixture_histogram,
+    mixture_scatter,
+    responsibility_histogram,
+)
 from tensoralg.studies.summary import number
 
 __all__ = ["FIT_FILES", "OutputExistsError", "diagnostics_as_mapping", "write_fit"]

@@ -36,7 +36,19 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What a method returns: the parameters, whether it converged, and what it has to say."""
+    """What a method returns.
+
+    Attributes
+    ----------
+    weights : (r,) float array
+        Weights.
+    means, covariances : (r, d) float array
+        Means and variances.
+    converged : bool
+        Whether the method met its own tolerance.
+    message : str
+        What it has to say.
+    """
 
     weights: NDArray[Any]
     means: NDArray[Any]
@@ -47,7 +59,17 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Method:
-    """A method of a study: its name, a line for the report, the fit, and its own options."""
+    """A method of a study.
+
+    Attributes
+    ----------
+    name : str
+        What the specification calls it.
+    summary : str
+        What it does, in one line of the report.
+    fit : callable
+        Takes a `Problem`, returns a `Fit`; what it raises makes the cell a failed one.
+    """
 
     name: str
     summary: str

@@ -1,33 +1,20 @@
-"""The pictures of the reports; matplotlib loads when the first one is drawn."""
+"""The pictures of a study: errors, log-likelihoods and seconds, per grid point and method."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from tensoralg.core.errors import TensorAlgError
 from tensoralg.studies.cells import CellResult
-from tensoralg.studies.files import replace_when_complete
-from tensoralg.studies.generation import MixtureParameters
+from tensoralg.studies.figures import CYCLE, add_legend, new_figure, save_figure
 from tensoralg.studies.specification import StudySpecification
 from tensoralg.studies.summary import SUCCESS_GAP, grid_labels, median
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-__all__ = [
-    "PlottingUnavailableError",
-    "error_against_samples",
-    "mixture_histogram",
-    "mixture_scatter",
-    "require_matplotlib",
-    "responsibility_histogram",
-    "separating_columns",
-    "strip_plot",
-]
+__all__ = ["error_against_samples", "strip_plot"]
 
 # Okabe and Ito's colours, distinct for colour-blind readers
 COLORS = {
@@ -44,57 +31,11 @@ MARKERS = {
     "em-restarts": "v",
     "em-truth": "D",
 }
-_CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#555555")
 _MOST_GROUPS = 16
-_MOST_POINTS = 4000
-
-
-class PlottingUnavailableError(TensorAlgError):
-    """matplotlib is not installed: reports come without pictures."""
-
-
-def require_matplotlib() -> None:
-    """Make sure that pictures can be drawn.
-
-    Raises
-    ------
-    PlottingUnavailableError
-        If matplotlib cannot be imported; the message says how to install it.
-
-    Examples
-    --------
-    >>> from tensoralg.studies.plots import require_matplotlib
-    >>> require_matplotlib()
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise PlottingUnavailableError(
-            f"no plots: matplotlib cannot be imported ({error}); "
-            "install it with: pip install 'tensoralg[plot]'"
-        ) from None
-
-
-def _figure(width: float, height: float, columns: int = 1) -> tuple["Figure", list["Axes"]]:
-    # a bare Figure draws with Agg and leaves pyplot's state and the user's backend alone
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, columns, squeeze=False, sharey=True)[0]
-    for one in axes:
-        one.spines[["top", "right"]].set_visible(False)
-        one.grid(axis="y", color="0.9", linewidth=0.8)
-        one.set_axisbelow(True)
-    return figure, list(axes)
-
-
-def _save(figure: "Figure", path: Path) -> None:
-    with replace_when_complete(path) as temporary:
-        figure.savefig(temporary, dpi=150, metadata={"Software": None})
 
 
 def _style(method: str, methods: Sequence[str]) -> tuple[str, str]:
-    fallback = _CYCLE[methods.index(method) % len(_CYCLE)]
+    fallback = CYCLE[methods.index(method) % len(CYCLE)]
     return COLORS.get(method, fallback), MARKERS.get(method, "o")
 
 
@@ -123,7 +64,7 @@ def strip_plot(
     common, labels = grid_labels(specification)
     points = list(labels)[:_MOST_GROUPS]
     methods = specification.methods
-    figure, (axes,) = _figure(max(7.0, 2.6 + 0.28 * len(points) * (len(methods) + 1)), 4.2)
+    figure, (axes,) = new_figure(max(7.0, 2.6 + 0.28 * len(points) * (len(methods) + 1)), 4.2)
     step = 1 / (len(methods) + 1)
     for k, method in enumerate(methods):
         color, marker = _style(method, methods)
@@ -154,8 +95,8 @@ def strip_plot(
     axes.set_xlim(-0.5, len(points) - 0.5)
     axes.set_ylabel(label)
     axes.set_title(common or specification.name, fontsize="medium", loc="left")
-    _legend(figure, axes)
-    _save(figure, path)
+    add_legend(figure, axes)
+    save_figure(figure, path)
 
 
 def _scale(axes: "Axes", measure: str) -> None:
@@ -180,14 +121,6 @@ def _decades() -> Any:
     return LogLocator(subs=(1.0, 2.0, 5.0), numticks=12)
 
 
-def _legend(figure: "Figure", axes: "Axes") -> None:
-    handles, names = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(
-            handles, names, loc="outside lower center", ncols=min(len(names), 5), frameon=False
-        )
-
-
 def error_against_samples(
     path: Path, specification: StudySpecification, cells: Sequence[CellResult]
 ) -> None:
@@ -205,7 +138,7 @@ def error_against_samples(
     panels = list(dict.fromkeys((*k.grid_point[:3], k.separation) for k in specification.cells()))[
         :4
     ]
-    figure, axes = _figure(3.2 + 3.4 * len(panels), 4.2, len(panels))
+    figure, axes = new_figure(3.2 + 3.4 * len(panels), 4.2, len(panels))
     for panel, one in zip(panels, axes, strict=True):
         group = [c for c in cells if (*c.key.grid_point[:3], c.key.separation) == panel]
         for method in specification.methods:
@@ -222,8 +155,8 @@ def error_against_samples(
         d, r, m, separation = panel
         one.set_title(f"d={d}, r={r}, m={m}, sep={separation:g}", fontsize="medium", loc="left")
     axes[0].set_ylabel("relative error of the means")
-    _legend(figure, axes[0])
-    _save(figure, path)
+    add_legend(figure, axes[0])
+    save_figure(figure, path)
 
 
 def _line(
@@ -246,159 +179,3 @@ def _line(
     x, y = np.transpose(line)
     style = "--" if method == "em-truth" else "-"
     axes.plot(x * shift, y, style, marker=marker, markersize=6, color=color, label=method)
-
-
-def mixture_scatter(
-    path: Path,
-    X: ArrayLike,
-    mixtures: Mapping[str, MixtureParameters],
-    *,
-    names: Sequence[str],
-    labels: NDArray[np.int64] | None = None,
-    columns: tuple[int, int] | None = None,
-    truth: MixtureParameters | None = None,
-) -> None:
-    """Draw two columns of the data with an ellipse per component, one panel per mixture.
-
-    Parameters
-    ----------
-    path : Path
-        The PNG file.
-    X : (N, d) array-like
-        Rows; at most 4,000, evenly spaced, are drawn.
-    mixtures : mapping of str to MixtureParameters
-        Panels: title and mixture.
-    names : sequence of str
-        Names of the columns.
-    labels : (N,) int array, optional
-        Colours of the rows; grey without.
-    columns : pair of int, optional
-        Which columns; the two that separate the first mixture best when None.
-    truth : MixtureParameters, optional
-        A known mixture, drawn dashed in every panel.
-    """
-    rows = np.asarray(X)
-    first = next(iter(mixtures.values()))
-    a, b = columns or separating_columns(first)
-    keep = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_POINTS)).astype(int))
-    colors: Any = "0.6"
-    if labels is not None:
-        colors = [_CYCLE[label % len(_CYCLE)] for label in labels[keep]]
-    figure, axes = _figure(1.2 + 3.9 * len(mixtures), 4.3, len(mixtures))
-    for (title, mixture), one in zip(mixtures.items(), axes, strict=True):
-        one.scatter(rows[keep, a], rows[keep, b], c=colors, s=7, alpha=0.45, linewidths=0)
-        _ellipses(one, mixture, a, b, "black", "-", "fitted")
-        if truth is not None:
-            _ellipses(one, truth, a, b, "#D55E00", "--", "known")
-        one.set_title(title, fontsize="medium", loc="left")
-        one.set_xlabel(names[a])
-        one.sharex(axes[0])
-    axes[0].set_ylabel(names[b])
-    _legend(figure, axes[0])
-    _save(figure, path)
-
-
-def separating_columns(mixture: MixtureParameters) -> tuple[int, int]:
-    """Choose the two columns in which the means differ most, against the spread within.
-
-    Parameters
-    ----------
-    mixture : MixtureParameters
-        The mixture.
-
-    Returns
-    -------
-    tuple of two int
-        Positions; both 0 when there is one column.
-
-    Examples
-    --------
-    >>> from tensoralg.studies.generation import MixtureParameters
-    >>> from tensoralg.studies.plots import separating_columns
-    >>> mixture = MixtureParameters([0.5, 0.5], [[0, 0, 0], [1, 9, 3]], [[1, 1, 1], [1, 1, 1]])
-    >>> separating_columns(mixture)
-    (1, 2)
-    """
-    center = mixture.weights @ mixture.means
-    between = mixture.weights @ (mixture.means - center) ** 2
-    within = mixture.weights @ mixture.covariances
-    order = np.argsort(-between / np.maximum(within, np.finfo(float).tiny), kind="stable")
-    return int(order[0]), int(order[min(1, len(order) - 1)])
-
-
-def _ellipses(
-    axes: "Axes", mixture: MixtureParameters, a: int, b: int, color: str, style: str, name: str
-) -> None:
-    from matplotlib.patches import Ellipse
-
-    for k, (mean, variance) in enumerate(zip(mixture.means, mixture.covariances, strict=True)):
-        for deviations in (1, 2):
-            width, height = 2 * deviations * np.sqrt(variance[[a, b]])
-            axes.add_patch(
-                Ellipse(
-                    (mean[a], mean[b]), width, height, fill=False, edgecolor=color,
-                    linestyle=style, linewidth=1.4 if deviations == 1 else 0.7,
-                )
-            )  # fmt: skip
-        axes.plot(
-            mean[a], mean[b], "+" if style == "-" else "x", color=color,
-            markersize=8, label=f"{name}: means, 1 and 2 sd" if k == 0 else None,
-        )  # fmt: skip
-
-
-def mixture_histogram(
-    path: Path, values: NDArray[np.float64], mixture: MixtureParameters, name: str
-) -> None:
-    """Draw one column as a histogram, with the density of the mixture and of its components.
-
-    Parameters
-    ----------
-    path : Path
-        The PNG file.
-    values : (N,) float array
-        The column.
-    mixture : MixtureParameters
-        A mixture in one dimension.
-    name : str
-        Name of the column.
-    """
-    seen = values[np.isfinite(values)]
-    figure, (axes,) = _figure(6.4, 3.8)
-    axes.hist(seen, bins=60, density=True, color="0.85")
-    x = np.linspace(seen.min(), seen.max(), 800)
-    variances = mixture.covariances[:, 0]
-    squares = (x[:, None] - mixture.means[:, 0]) ** 2 / variances
-    parts = mixture.weights * np.exp(-squares / 2) / np.sqrt(2 * np.pi * variances)
-    for k, part in enumerate(parts.T):
-        axes.plot(x, part, color=_CYCLE[k % len(_CYCLE)], linewidth=1, label=f"component {k}")
-    axes.plot(x, parts.sum(axis=1), color="black", label="mixture")
-    axes.set_xlabel(name)
-    axes.set_ylabel("density")
-    _legend(figure, axes)
-    _save(figure, path)
-
-
-def responsibility_histogram(path: Path, responsibilities: NDArray[np.float64]) -> None:
-    """Draw how sure the assignment of the rows is: the largest responsibility of each row.
-
-    Parameters
-    ----------
-    path : Path
-        The PNG file.
-    responsibilities : (N, r) float array
-        Posterior probabilities of the components.
-    """
-    labels, largest = responsibilities.argmax(axis=1), responsibilities.max(axis=1)
-    count = responsibilities.shape[1]
-    figure, (axes,) = _figure(6.4, 3.6)
-    axes.hist(
-        [largest[labels == k] for k in range(count)],
-        bins=np.linspace(1 / count if count > 1 else 0, 1, 31).tolist(),
-        stacked=True,
-        color=[_CYCLE[k % len(_CYCLE)] for k in range(count)],
-        label=[f"component {k}" for k in range(count)],
-    )
-    axes.set_xlabel("largest responsibility of the row")
-    axes.set_ylabel("rows")
-    _legend(figure, axes)
-    _save(figure, path)

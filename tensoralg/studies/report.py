@@ -7,14 +7,10 @@ from typing import Any
 
 from tensoralg.studies.cells import CellResult, read_cells, read_study
 from tensoralg.studies.document import Document
+from tensoralg.studies.figures import PlottingUnavailableError, require_matplotlib
 from tensoralg.studies.machine import describe_machine, machine_in_words
 from tensoralg.studies.methods import METHODS
-from tensoralg.studies.plots import (
-    PlottingUnavailableError,
-    error_against_samples,
-    require_matplotlib,
-    strip_plot,
-)
+from tensoralg.studies.plots import error_against_samples, strip_plot
 from tensoralg.studies.specification import StudySpecification
 from tensoralg.studies.summary import MethodSummary, grid_labels, number, summarize
 

@@ -77,7 +77,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     Examples
     --------
     >>> from tensoralg.studies.terminal import print_table
-    >>> print_table(["method", "error"], [["moments", "0.01"]])
+    >>> print_table(["method", "error"], [["moments", "0.01"]])  # doctest: +NORMALIZE_WHITESPACE
     <BLANKLINE>
       method    error
      ─────────────────
