@@ -31,8 +31,9 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-# On an accelerator a chunk should be large, but a small part of its memory.
+# The features of a chunk: as many as keep an accelerator busy, or as a core's cache holds.
 _DEVICE_ELEMENTS = 2**24
+_HOST_ELEMENTS = 2**16
 
 
 def feature_count(dimension: int, degree: int, *, powers: bool = False) -> int:
@@ -253,9 +254,10 @@ def product_gram(
         right = features if w is None else features * w[:, None]
         return xp.matmul(xp.matrix_transpose(features[:, :left]), right)
 
+    elements = _HOST_ELEMENTS if "cpu" in str(device).lower() else _DEVICE_ELEMENTS
     gram = xp.zeros((left, plan.size), dtype=xp.float64, device=device)
     mask_gram = xp.zeros_like(gram) if missing else None
-    for rows, w in rows_of(X, weight, max(1, _DEVICE_ELEMENTS // plan.size)):
+    for rows, w in rows_of(X, weight, max(64, elements // plan.size)):
         points = (rows - origin) / unit
         if mask_gram is not None:
             absent = xp.isnan(points)

@@ -68,7 +68,7 @@ class SweepPlan:
         return int(self.reach.sum())
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def sweep_plan(dimension: int, order: int, *, powers: bool = False) -> SweepPlan:
     """Plan the sweep over all moments up to an order.
 
@@ -125,7 +125,7 @@ def _features(dimension: int, degree: int, powers: bool) -> IndexArray:
     if powers or degree < 3:
         return indices
     thrice = (indices[:, 2:] == indices[:, :-2]) & (indices[:, 2:] > 0)
-    return indices[~thrice.any(axis=1)]
+    return np.asarray(indices[~thrice.any(axis=1)])
 
 
 def _gram_positions(
@@ -222,8 +222,9 @@ def sweep_gram(
     mask_sums = np.zeros(plan.n_sums if missing else 0)
     left = plan.left_parent, plan.left_coordinate
     right = plan.right_parent, plan.right_coordinate, plan.reach, plan.start
+    # one compiled signature serves all calls: writable arrays, an empty one for no weights
+    shift = shift.copy()
     for rows, w in rows_of(X, weight, _CALL_ROWS):
-        # an empty array means no weights: one compiled signature serves all calls
         w = np.zeros(0) if w is None else w
         sweep_rows(rows, w, shift, 1.0 / scale, left, right, plan.n_left, size, sums, mask_sums)
     gram = sums[plan.gram_position]

@@ -40,14 +40,15 @@ def chunk_mean(X: Any, weight: Any, *, missing: bool = False) -> Any:
     total: Any = None
     mass: Any = None
     for rows, w in rows_of(X, weight, _MEAN_ROWS):
-        present = None
-        if missing:
-            present = ~xp.isnan(rows)
-            rows = xp.where(present, rows, 0.0 if origin is None else origin)
+        present = ~xp.isnan(rows) if missing else None
         if origin is None:
             # differences from a row of the data keep the sums small
             origin = xp.asarray(rows[0, :], copy=True)
+            if present is not None:
+                origin = xp.where(present[0, :], origin, xp.zeros_like(origin))
             total, mass = xp.zeros_like(origin), xp.zeros_like(origin)
+        if present is not None:
+            rows = xp.where(present, rows, origin)
         if fast:
             _add_column_sums(rows, w, origin, total)
             mass += rows.shape[0] if w is None else w.sum()
@@ -81,7 +82,7 @@ def rows_of(X: Any, weight: Any, size: int) -> Iterator[tuple[Any, Any]]:
     Yields
     ------
     rows : array of float64, shape (n, d)
-        A chunk with n <= size; never empty; C-contiguous in numpy.
+        A chunk with n <= size; never empty; C-contiguous and writable in numpy.
     weight : array of float64, shape (n,), or None
         Its weights, all positive.
 
@@ -103,6 +104,8 @@ def rows_of(X: Any, weight: Any, size: int) -> Iterator[tuple[Any, Any]]:
                 if rows.shape[0] == 0:
                     continue
         if isinstance(rows, np.ndarray):
-            yield np.ascontiguousarray(rows, dtype=np.float64), w
+            rows = np.ascontiguousarray(rows, dtype=np.float64)
+            # compiled code would treat a read-only array as another type
+            yield rows if rows.flags.writeable else rows.copy(), w
         else:
             yield xp.astype(rows, xp.float64), w

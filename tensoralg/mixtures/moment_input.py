@@ -7,10 +7,13 @@ import array_api_compat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tensoralg.core.errors import ShapeError
+from tensoralg.core.errors import ProblemTooLargeError, ShapeError
+from tensoralg.gpu.moment_features import feature_count
 from tensoralg.gpu.namespaces import as_float_array, device_of, namespace_of
 
 __all__ = [
+    "check_same_place",
+    "checked_gram_shape",
     "checked_integer",
     "checked_mixture",
     "checked_rows",
@@ -22,6 +25,7 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 _WEIGHT_SUM_TOLERANCE = 1e-8
+_LARGEST_GRAM = 2**30  # bytes
 
 
 def checked_integer(value: int, name: str, smallest: int) -> int:
@@ -33,6 +37,33 @@ def checked_integer(value: int, name: str, smallest: int) -> int:
     if number < smallest:
         raise ValueError(f"{name} must be an integer >= {smallest}, got {number}")
     return number
+
+
+def checked_gram_shape(dimension: int, order: int, powers: bool) -> tuple[int, int]:
+    """Return (n_a, n_b), or raise a ProblemTooLargeError that predicts the memory."""
+    left, right = (
+        feature_count(dimension, degree, powers=powers)
+        for degree in (order // 2, order - order // 2)
+    )
+    size = 8 * left * right
+    if size > _LARGEST_GRAM:
+        raise ProblemTooLargeError(
+            f"moments of dimension={dimension}, order={order} need a matrix of {left} x {right} "
+            f"numbers: {size / 2**30:.1f} GiB, at most {_LARGEST_GRAM / 2**30:.0f} are accepted"
+        )
+    return left, right
+
+
+def check_same_place(gram: Any, array: Any) -> None:
+    """Raise unless both arrays (the first may be None) have one namespace and one device."""
+    if gram is None:
+        return
+    namespace_of(gram, array)
+    if device_of(array) != device_of(gram):
+        raise ValueError(
+            f"the sums so far are on {device_of(gram)}, but the new array is on "
+            f"{device_of(array)}; move it first"
+        )
 
 
 def checked_unit(

@@ -3,18 +3,13 @@
 from copy import deepcopy
 from typing import Any, Self
 
-import array_api_compat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
 from tensoralg.core.indices import square_free_indices
-from tensoralg.gpu.moment_features import (
-    feature_count,
-    gram_of_rows,
-)
-from tensoralg.gpu.namespaces import device_of, namespace_of, to_numpy
+from tensoralg.gpu.moment_features import gram_of_rows
+from tensoralg.gpu.namespaces import namespace_of, to_numpy
 from tensoralg.gpu.row_chunks import chunk_mean
 from tensoralg.mixtures.moment_algebra import (
     gaussian_gram,
@@ -23,6 +18,8 @@ from tensoralg.mixtures.moment_algebra import (
     rebased_gram,
 )
 from tensoralg.mixtures.moment_input import (
+    check_same_place,
+    checked_gram_shape,
     checked_integer,
     checked_mixture,
     checked_rows,
@@ -35,8 +32,6 @@ __all__ = ["MomentAccumulator"]
 
 FloatArray = NDArray[np.float64]
 
-_LARGEST_GRAM = 2**32  # bytes
-
 
 class MomentAccumulator:
     r"""Weighted sums of products of data columns, up to a total degree.
@@ -44,7 +39,7 @@ class MomentAccumulator:
     The state is one matrix G = sum_n w_n V_a(z_n)^T V_b(z_n), where z = (x - shift) / scale, V_q
     holds the square-free monomials of degree 0 to q, a = floor(m/2) and b = m - a. It contains
     every product of m or fewer coordinates in which no coordinate occurs more than twice.
-    Updating costs one matrix product per chunk; memory does not depend on the number of rows.
+    Memory does not depend on the number of rows.
 
     Parameters
     ----------
@@ -80,13 +75,15 @@ class MomentAccumulator:
     ValueError
         An argument is out of range; the message names it.
     ProblemTooLargeError
-        G would take more than 4 GiB.
+        G would take more than 1 GiB.
 
     Notes
     -----
     Rows of weight 0 equal rows that are not there, whatever they contain. An update that raises
-    leaves the accumulator as it was. Arrays of other array-API namespaces (CuPy) are computed
-    where they live, and G stays there; all chunks must be of one namespace and device.
+    leaves the accumulator as it was. numpy rows go through a compiled sweep on one core that
+    releases the interpreter lock, so that threads can fill one accumulator each and merge them.
+    Arrays of other array-API namespaces (CuPy) are computed where they live by matrix products,
+    and G stays there; all chunks must be of one namespace and device.
 
     References
     ----------
@@ -115,16 +112,7 @@ class MomentAccumulator:
         self.dimension = checked_integer(dimension, "dimension", 1)
         self.order = checked_integer(order, "order", 1)
         self.powers, self.missing = bool(powers), bool(missing)
-        left, right = (
-            feature_count(self.dimension, degree, powers=self.powers)
-            for degree in (self.order // 2, self.order - self.order // 2)
-        )
-        if 8 * left * right > _LARGEST_GRAM:
-            raise ProblemTooLargeError(
-                f"moments of dimension={self.dimension}, order={self.order} need a matrix of "
-                f"{left} x {right} numbers ({8 * left * right / 2**30:.0f} GiB, at most 4)"
-            )
-        self._shape = (left, right)
+        self._shape = checked_gram_shape(self.dimension, self.order, self.powers)
         self.shift = checked_unit(shift, "shift", self.dimension)
         unit = checked_unit(1.0 if scale is None else scale, "scale", self.dimension, positive=True)
         assert unit is not None
@@ -144,14 +132,20 @@ class MomentAccumulator:
     @property
     def gram(self) -> Any:
         """The sums G, shape (n_a, n_b), in the namespace of the data; numpy zeros without any."""
-        return np.zeros(self._shape) if self._gram is None else self._gram
+        return self._shown(self._gram)
 
     @property
     def mask_gram(self) -> Any:
         """Sums of the weights that entered each entry of G, or None unless `missing`."""
-        if self._mask_gram is None and self.missing:
+        return self._shown(self._mask_gram) if self.missing else None
+
+    def _shown(self, array: Any) -> Any:
+        if array is None:
             return np.zeros(self._shape)
-        return self._mask_gram
+        if isinstance(array, np.ndarray):
+            array = array.view()
+            array.flags.writeable = False
+        return array
 
     def update(self, X: Any, sample_weight: Any = None) -> Self:
         """Add rows.
@@ -181,18 +175,20 @@ class MomentAccumulator:
         """
         X = checked_rows(X, self.dimension)
         weight = checked_weights(sample_weight, X)
-        self._check_same_place(X)
+        check_same_place(self._gram, X)
         xp = namespace_of(X)
         count, total = int(X.shape[0]), float(X.shape[0])
         if weight is not None:
             count = int(xp.count_nonzero(weight))
-            total = float(xp.sum(weight))
+            total = float(xp.sum(weight, dtype=xp.float64))
             if count == 0:
                 return self
         shift = self.shift
         with np.errstate(over="ignore", invalid="ignore"):
             if shift is None:
                 shift = to_numpy(chunk_mean(X, weight, missing=self.missing))
+                if not np.isfinite(shift).all():
+                    raise explain_not_finite(X, weight, self.missing, self.order)
             gram, mask_gram = gram_of_rows(
                 X,
                 weight,
@@ -243,10 +239,7 @@ class MomentAccumulator:
                 raise ValueError(f"cannot merge: {name} is {mine} here and {theirs} in other")
         if other._gram is None:
             return self
-        self._check_same_place(other._gram)
-        if self.shift is None:
-            self.shift = other.shift
-        assert self.shift is not None
+        check_same_place(self._gram, other._gram)
         addend = other.rebased(self.shift, self.scale)
         if self._gram is None:
             self._gram, self._mask_gram = addend._gram, addend._mask_gram
@@ -254,6 +247,7 @@ class MomentAccumulator:
             self._gram = self._gram + addend._gram
             if self.missing:
                 self._mask_gram = self._mask_gram + addend._mask_gram
+        self.shift = addend.shift
         self.count += other.count
         self.total_weight += other.total_weight
         return self
@@ -432,16 +426,3 @@ class MomentAccumulator:
         assert self.shift is not None
         assert other.shift is not None
         return np.array_equal(self.shift, other.shift) and np.array_equal(self.scale, other.scale)
-
-    def _check_same_place(self, array: Any) -> None:
-        """One namespace and one device for all chunks; moving arrays is the caller's decision."""
-        if self._gram is None:
-            return
-        namespace_of(self._gram, array)
-        if not array_api_compat.is_numpy_array(self._gram) and device_of(array) != device_of(
-            self._gram
-        ):
-            raise ValueError(
-                f"the sums so far are on {device_of(self._gram)}, but the new array is on "
-                f"{device_of(array)}; move it first"
-            )
