@@ -192,8 +192,9 @@ def _feasibility(
     for row, j in enumerate(over):
         jacobian[row, :r] = points[:, j] ** 2
         jacobian[row, r + j :: d] = 2.0 * weights * points[:, j]
-    jacobian[len(over) + np.arange(len(under)), under] = -1.0
-    rows = np.concatenate([second[over] - bound[over], minimum_weight - weights[under]])
+    # relative to the floor: an absolute violation would cost less than the noise it absorbs
+    jacobian[len(over) + np.arange(len(under)), under] = -1.0 / minimum_weight
+    rows = np.concatenate([second[over] - bound[over], 1.0 - weights[under] / minimum_weight])
     return penalty * rows, penalty * jacobian
 
 

@@ -177,15 +177,13 @@ def starts_from_values(
     chosen = _select(values, m, dimension, active)
     if not _complete(chosen, m, len(active)):
         return []
-    floor = np.full(len(active), settings.floor)
     starts, report = moment_starts(
         chosen,
         m,
         len(active),
         r,
-        form=settings.form,
-        algebraic=algebraic,
-        floor=floor,
+        form=settings.form if algebraic else None,
+        floor=np.full(len(active), settings.floor),
         rng=settings.rng,
     )
     diagnostics.start = report.method

@@ -11,12 +11,19 @@ from tensoralg.core.monomials import graded_indices
 from tensoralg.mixtures.bounds import Form, feasible_splits
 from tensoralg.mixtures.homogeneous_start import homogeneous_means
 from tensoralg.mixtures.variances import variances_from_moments
-from tensoralg.solvers.feasible_least_squares import feasible_least_squares, square_free_products
+from tensoralg.solvers.feasible_least_squares import (
+    FeasibleFit,
+    feasible_least_squares,
+    square_free_products,
+)
 from tensoralg.solvers.generating_polynomials import affine_components
 
 __all__ = ["MomentStart", "StartReport", "moment_starts", "second_moments"]
 
 Array = NDArray[np.float64]
+_ROUNDS = ((0, 6, 3), (6, 20, 5), (20, 40, 6))  # first split, last split, how many are refined
+_SAME = 1e-3  # relative difference of objectives that makes two optima one
+_KEPT = 4  # optima that the likelihood decides between
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +57,6 @@ class StartReport:
     complex_pairs: int = 0
     negative_weights: int = 0
     refined: int = 0
-    best_objective: float = float("nan")
     singular_values: list[float] = field(default_factory=list)
 
 
@@ -103,17 +109,22 @@ def _one_split(
     return part.means, part.n_complex // 2, part.singular_values
 
 
-def _algebraic(
+def _round(
     values: Array,
     moments: list[Array],
     rank: int,
-    form: Form,
-    n_splits: int,
+    form: Form | None,
+    trials: range,
     rng: np.random.Generator,
     report: StartReport,
 ) -> list[Array]:
+    """Means from some more random splits, or random points where no split has room."""
+    second = second_moments(values, len(moments) - 1, len(moments[1]))
     found = []
-    for trial in range(n_splits):
+    for trial in trials:
+        if form is None:
+            found.append(0.7 * np.sqrt(second) * rng.standard_normal((rank, len(second))))
+            continue
         try:
             means, pairs, singular = _one_split(values, moments, rank, form, trial, rng)
         except np.linalg.LinAlgError:
@@ -121,15 +132,33 @@ def _algebraic(
         report.complex_pairs += pairs
         report.singular_values = report.singular_values or singular.tolist()
         found.append(means)
-    report.splits = n_splits
+    report.splits += len(trials)
     return found
 
 
-def _random_points(
-    second: Array, rank: int, n_starts: int, rng: np.random.Generator
-) -> list[Array]:
-    shape = (rank, len(second))
-    return [0.7 * np.sqrt(second) * rng.standard_normal(shape) for _ in range(n_starts)]
+def _refined(
+    candidates: list[tuple[Array, Array]],
+    moments: list[Array],
+    second: Array,
+    fits: list[FeasibleFit],
+    enough: int,
+) -> bool:
+    """Refine candidates into `fits` until the best optimum has been reached `enough` times."""
+    for weights, means in candidates:
+        fits.append(
+            feasible_least_squares(
+                moments,
+                *_made_feasible(weights, means, second),
+                second_moments=second,
+                tol=1e-8,
+                max_iter=60,
+            )
+        )
+        best = min(f.objective for f in fits)
+        # different splits that end in one optimum are evidence that it is the global one
+        if sum(f.objective <= best * (1 + _SAME) + 1e-24 for f in fits) >= enough:
+            return True
+    return False
 
 
 def moment_starts(
@@ -138,15 +167,14 @@ def moment_starts(
     dimension: int,
     rank: int,
     *,
-    form: Form,
-    algebraic: bool,
+    form: Form | None,
     floor: Array,
     rng: np.random.Generator,
-    n_splits: int = 20,
-    n_refined: int = 6,
-    warm: tuple[Array, Array] | None = None,
 ) -> tuple[list[MomentStart], StartReport]:
     """Find parameters that match the moments, best first.
+
+    Random splits come in rounds, the best of each are refined, until two of them (three for random
+    points) have ended in the same best optimum or all rounds are spent.
 
     Parameters
     ----------
@@ -154,55 +182,45 @@ def moment_starts(
         Homogenised moments of standardised data.
     order, dimension, rank : int
         m, d and r.
-    form : {"affine", "power", "homogeneous"}
-        Which generating polynomials.
-    algebraic : bool
-        False starts feasible least squares at random points: above the algebraic bound.
+    form : {"affine", "power", "homogeneous"} or None
+        Which generating polynomials; None starts feasible least squares at random points, for
+        ranks above the algebraic bound.
     floor : ndarray of shape (d,)
         Smallest variances.
     rng : Generator
         Source of splits, combinations and random points.
-    n_splits, n_refined : int
-        How many splits (or random starts) are tried, and how many of them are refined.
-    warm : (ndarray of shape (r,), ndarray of shape (r, d)), optional
-        Weights and means to be refined beside the others.
 
     Returns
     -------
     list of MomentStart
-        At most `n_refined`, sorted by objective; empty when no split gave finite numbers.
+        Different optima, sorted by objective; empty when no split gave finite numbers.
     StartReport
         What happened.
     """
-    report = StartReport(method="algebraic" if algebraic else "least squares")
+    report = StartReport(method="least squares" if form is None else "algebraic")
     moments = square_free_moments(values, order, dimension)
     second = second_moments(values, order, dimension)
-    if algebraic:
-        raw = _algebraic(values, moments, rank, form, n_splits, rng, report)
-    else:
-        raw = _random_points(second, rank, max(n_splits, 30), rng)
-        report.splits = len(raw)
-    candidates = _ranked(raw, moments, second)
-    report.negative_weights = sum(int(np.sum(w <= 0)) for w, _ in candidates)
-    keep = n_refined if algebraic else len(candidates)
-    if warm is not None:
-        candidates.insert(0, warm)
-    starts = []
-    for weights, means in candidates[:keep]:
-        fit = feasible_least_squares(
-            moments, *_made_feasible(weights, means, second), second_moments=second, max_iter=60
-        )
+    fits: list[FeasibleFit] = []
+    for begin, end, refine in _ROUNDS:
+        raw = _round(values, moments, rank, form, range(begin, end), rng, report)
+        candidates = _ranked(raw, moments, second)
+        report.negative_weights += sum(int(np.sum(w <= 0)) for w, _ in candidates)
+        keep = len(candidates) if form is None else refine
+        if _refined(candidates[:keep], moments, second, fits, 3 if form is None else 2):
+            break
+    report.refined = len(fits)
+    fits.sort(key=lambda f: f.objective)
+    starts: list[MomentStart] = []
+    for fit in fits:
+        if starts and fit.objective <= starts[-1].objective * (1 + _SAME) + 1e-24:
+            continue
         w = np.maximum(fit.weights, 1e-6)
         w /= w.sum()
         variances = variances_from_moments(
             values, order, w, fit.points, floor=floor, noise=fit.residual
         )
         starts.append(MomentStart(w, fit.points, variances, fit.objective, fit.residual))
-    report.refined = len(starts)
-    starts.sort(key=lambda s: s.objective)
-    if starts:
-        report.best_objective = starts[0].objective
-    return starts[:n_refined], report
+    return starts[:_KEPT], report
 
 
 def second_moments(values: Array, order: int, dimension: int) -> Array:
