@@ -29,7 +29,32 @@ _LARGEST_GRAM = 2**30  # bytes
 
 
 def checked_integer(value: int, name: str, smallest: int) -> int:
-    """Return an integer argument of at least `smallest`, or raise a ValueError naming it."""
+    """Check an integer argument.
+
+    Parameters
+    ----------
+    value : int
+        The argument.
+    name : str
+        Its name, for the message.
+    smallest : int
+        The least value that is accepted.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Raises
+    ------
+    ValueError
+        Not an integer, or too small.
+
+    Examples
+    --------
+    >>> checked_integer(3, "order", 1)
+    3
+    """
     try:
         number = index(value)
     except TypeError:
@@ -39,8 +64,31 @@ def checked_integer(value: int, name: str, smallest: int) -> int:
     return number
 
 
-def checked_gram_shape(dimension: int, order: int, powers: bool) -> tuple[int, int]:
-    """Return (n_a, n_b), or raise a ProblemTooLargeError that predicts the memory."""
+def checked_gram_shape(dimension: int, order: int, *, powers: bool) -> tuple[int, int]:
+    """Sides of the Gram matrix of an accumulator.
+
+    Parameters
+    ----------
+    dimension, order : int
+        Number d of columns and highest degree m.
+    powers : bool
+        Whether the features have powers.
+
+    Returns
+    -------
+    tuple of int
+        ``(n_a, n_b)``.
+
+    Raises
+    ------
+    ProblemTooLargeError
+        The matrix would take more than 1 GiB; the message predicts its size.
+
+    Examples
+    --------
+    >>> checked_gram_shape(15, 3, powers=False)
+    (16, 121)
+    """
     left, right = (
         feature_count(dimension, degree, powers=powers)
         for degree in (order // 2, order - order // 2)
@@ -55,7 +103,26 @@ def checked_gram_shape(dimension: int, order: int, powers: bool) -> tuple[int, i
 
 
 def check_same_place(gram: Any, array: Any) -> None:
-    """Raise unless both arrays (the first may be None) have one namespace and one device."""
+    """Check that new arrays are where the sums so far are.
+
+    Parameters
+    ----------
+    gram : array or None
+        The sums so far; None allows any place.
+    array : array
+        The new rows or sums.
+
+    Raises
+    ------
+    TypeError
+        Arrays of different libraries.
+    ValueError
+        Arrays on different devices.
+
+    Examples
+    --------
+    >>> check_same_place(np.ones(2), np.zeros(3))
+    """
     if gram is None:
         return
     namespace_of(gram, array)
@@ -69,7 +136,34 @@ def check_same_place(gram: Any, array: Any) -> None:
 def checked_unit(
     value: ArrayLike | None, name: str, dimension: int, *, positive: bool = False
 ) -> FloatArray | None:
-    """Return a shift or scale as a read-only float64 copy of shape (d,); None stays None."""
+    """Check a shift or a scale.
+
+    Parameters
+    ----------
+    value : array_like, shape (d,), number or None
+        The argument; a number stands for every column.
+    name : str
+        Its name, for the message.
+    dimension : int
+        Number d of columns.
+    positive : bool, default False
+        Refuse values that are not positive.
+
+    Returns
+    -------
+    ndarray of float64, shape (d,), or None
+        A read-only copy; None stays None.
+
+    Raises
+    ------
+    ValueError
+        Another shape, no numbers, or a value that is not finite or not positive.
+
+    Examples
+    --------
+    >>> checked_unit(2, "scale", 3, positive=True)
+    array([2., 2., 2.])
+    """
     if value is None:
         return None
     try:
@@ -91,7 +185,32 @@ def checked_unit(
 
 
 def checked_rows(X: Any, dimension: int) -> Any:
-    """Return the rows as an array of their own namespace whose shape and dtype are accepted."""
+    """Check shape and dtype of data rows, but not their values.
+
+    Parameters
+    ----------
+    X : array_like, shape (N, d)
+        The argument.
+    dimension : int
+        Number d of columns that is expected.
+
+    Returns
+    -------
+    array, shape (N, d)
+        X itself where it is an array; lists and data frames become numpy arrays.
+
+    Raises
+    ------
+    ShapeError
+        Not two-dimensional, no rows, or another number of columns.
+    ValueError
+        A dtype that is not real, a masked array or a sparse matrix.
+
+    Examples
+    --------
+    >>> checked_rows([[1, 2], [3, 4]], 2).shape
+    (2, 2)
+    """
     if type(X).__module__.startswith("scipy.sparse"):
         raise ValueError("X is a scipy sparse matrix; pass X.toarray()")
     xp = namespace_of(X)
@@ -122,7 +241,32 @@ def checked_rows(X: Any, dimension: int) -> Any:
 
 
 def checked_weights(sample_weight: Any, X: Any) -> Any:
-    """Return the weights as a real array of shape (N,) beside X; None stays None."""
+    """Check sample weights.
+
+    Parameters
+    ----------
+    sample_weight : array_like, shape (N,), or None
+        The argument.
+    X : array, shape (N, d)
+        The rows, already checked.
+
+    Returns
+    -------
+    array, shape (N,), or None
+        Real weights in X's namespace; None stays None.
+
+    Raises
+    ------
+    ValueError
+        Another shape or device, or a weight that is negative or not finite (its row is named).
+    TypeError
+        An array of another library than X.
+
+    Examples
+    --------
+    >>> checked_weights([1, 0], np.ones((2, 3)))
+    array([1., 0.])
+    """
     if sample_weight is None:
         return None
     xp = namespace_of(X, sample_weight)
@@ -145,7 +289,29 @@ def checked_weights(sample_weight: Any, X: Any) -> Any:
 
 
 def explain_not_finite(X: Any, weight: Any, missing: bool, order: int) -> ValueError:
-    """Find why moments came out as NaN or infinite: the first bad cell, or else an overflow."""
+    """Find why moments came out as NaN or infinite.
+
+    Parameters
+    ----------
+    X : array, shape (N, d)
+        The rows.
+    weight : array, shape (N,), or None
+        Their weights; rows of weight 0 are no reason.
+    missing : bool
+        Whether NaN is accepted.
+    order : int
+        Highest degree of the products.
+
+    Returns
+    -------
+    ValueError
+        To be raised: it names the first bad cell, or else an overflow.
+
+    Examples
+    --------
+    >>> explain_not_finite(np.array([[1.0, np.inf]]), None, False, 3).args[0][:45]
+    'X must be finite, got inf in row 0, column 1;'
+    """
     xp = namespace_of(X)
     chunk = 1 << 16
     for start in range(0, X.shape[0], chunk):
@@ -172,7 +338,30 @@ def explain_not_finite(X: Any, weight: Any, missing: bool, order: int) -> ValueE
 def checked_mixture(
     weights: ArrayLike, means: ArrayLike, covariances: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the parameters of a diagonal Gaussian mixture as float64 arrays that fit together."""
+    """Check the parameters of a diagonal Gaussian mixture.
+
+    Parameters
+    ----------
+    weights : array_like, shape (r,)
+        Weights >= 0 with sum 1.
+    means, covariances : array_like, shape (r, d)
+        Means and variances >= 0.
+
+    Returns
+    -------
+    tuple of ndarray of float64
+        Weights, means and covariances.
+
+    Raises
+    ------
+    ValueError
+        A shape, sign or sum that is not accepted, or a value that is not finite.
+
+    Examples
+    --------
+    >>> checked_mixture([1], [[0, 0]], [[1, 2]])[2]
+    array([[1., 2.]])
+    """
     named = {"weights": weights, "means": means, "covariances": covariances}
     arrays = {}
     for name, value in named.items():

@@ -112,7 +112,7 @@ class MomentAccumulator:
         self.dimension = checked_integer(dimension, "dimension", 1)
         self.order = checked_integer(order, "order", 1)
         self.powers, self.missing = bool(powers), bool(missing)
-        self._shape = checked_gram_shape(self.dimension, self.order, self.powers)
+        self._shape = checked_gram_shape(self.dimension, self.order, powers=self.powers)
         self.shift = checked_unit(shift, "shift", self.dimension)
         unit = checked_unit(1.0 if scale is None else scale, "scale", self.dimension, positive=True)
         assert unit is not None
@@ -172,6 +172,11 @@ class MomentAccumulator:
             negative or not finite; products that exceed the float64 range.
         TypeError
             The arrays belong to another library than the earlier ones.
+
+        Examples
+        --------
+        >>> MomentAccumulator(2, 3).update([[1.0, 2.0], [3.0, 5.0]], sample_weight=[1, 3])
+        MomentAccumulator(dimension=2, order=3) of 2 rows
         """
         X = checked_rows(X, self.dimension)
         weight = checked_weights(sample_weight, X)
@@ -230,6 +235,12 @@ class MomentAccumulator:
             A property differs (both values are named), or shift or scale differ with `missing`.
         TypeError
             `other` is no accumulator, or holds arrays of another library.
+
+        Examples
+        --------
+        >>> other = MomentAccumulator(2, 3).update([[7.0, 7.0]])
+        >>> MomentAccumulator(2, 3).update([[1.0, 2.0], [3.0, 5.0]]).merge(other).count
+        3
         """
         if not isinstance(other, MomentAccumulator):
             raise TypeError(f"other must be a MomentAccumulator, got {type(other).__name__}")
@@ -273,6 +284,12 @@ class MomentAccumulator:
         ValueError
             An argument is out of range, or a value differs from the present one with `missing`,
             where the sums cannot be re-expanded.
+
+        Examples
+        --------
+        >>> accumulator = MomentAccumulator(1, 2, shift=2).update([[1.0], [3.0]])
+        >>> accumulator.rebased(shift=0).homogenised().tolist()  # 1, x, x^2
+        [1.0, 2.0, 5.0]
         """
         result = deepcopy(self)
         new_shift = checked_unit(shift, "shift", self.dimension)
@@ -345,6 +362,11 @@ class MomentAccumulator:
         ------
         ValueError
             An order out of range, or no rows were seen.
+
+        Examples
+        --------
+        >>> MomentAccumulator(3, 3, shift=0).update([[1.0, 2.0, 5.0]]).moments(2).values.tolist()
+        [2.0, 5.0, 10.0]
         """
         order = checked_integer(order, "order", 1)
         largest = min(self.order, self.dimension)
