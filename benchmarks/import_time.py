@@ -53,11 +53,16 @@ def table(times: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def run(repeats: int = 9) -> str:
+    """Measure and return the table with a heading."""
+    return f"## Import time\n\n{table(measure(repeats))}\n"
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=9, help="rounds after the warm-up")
-    print(table(measure(parser.parse_args().repeats)))
+    print(run(parser.parse_args().repeats))
 
 
 if __name__ == "__main__":
