@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from tensoralg.core.errors import ShapeError
 FloatArray = npt.NDArray[np.float64]
 Chunks = Callable[[], Iterable[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]]]
 
+_PIECE = 4096  # rows
 _LOG_TWO_PI = 1.8378770664093453
 
 
@@ -54,7 +55,10 @@ def collect(data: Data, parameters: Parameters) -> Statistics:
     for number, (chunk, sample_weight) in enumerate(data.chunks()):
         X, weight = check_chunk(chunk, sample_weight, d, f"chunk {number}")
         far = sums[4][3]
-        accumulate(X, weight, data.shift, data.inverse_scale, *kernel, data.missing, sums)
+        for piece, rows in _pieces(X):
+            accumulate(
+                rows, weight[piece], data.shift, data.inverse_scale, *kernel, data.missing, sums
+            )
         if sums[4][3] > far:
             check_finite(X, weight, data.missing, f"chunk {number}")
     mass, seen, first, second, scalars = sums
@@ -67,6 +71,15 @@ def collect(data: Data, parameters: Parameters) -> Statistics:
     if not data.missing:
         seen = mass[:, None]
     return Statistics(mass, seen, first, second, float(scalars[0] / scalars[2]), float(scalars[2]))
+
+
+def _pieces(X: npt.NDArray[Any]) -> Iterator[tuple[slice, FloatArray]]:
+    """X as the kernels read it: whole, or in converted pieces small enough for the cache."""
+    direct = X.dtype == np.float64 and X.flags.c_contiguous
+    size = max(len(X), 1) if direct else _PIECE
+    for start in range(0, len(X), size):
+        piece = slice(start, start + size)
+        yield piece, _read_only(np.ascontiguousarray(X[piece], dtype=np.float64))
 
 
 def maximise(
@@ -237,7 +250,17 @@ def _evaluate(
 
     density, table = np.empty(len(X)), np.empty((len(X), columns))
     packed = _kernel_parameters(parameters, data.missing)
-    far = kernel(X, data.shift, data.inverse_scale, *packed, data.missing, density, table)
+    far = 0
+    for piece, rows in _pieces(X):
+        far += kernel(
+            rows,
+            data.shift,
+            data.inverse_scale,
+            *packed,
+            data.missing,
+            density[piece],
+            table[piece],
+        )
     return density, table, far
 
 
@@ -294,25 +317,28 @@ def _column_values(values: npt.ArrayLike, d: int, name: str) -> FloatArray:
 def check_chunk(
     X: npt.ArrayLike, sample_weight: npt.ArrayLike | None, d: int, name: str
 ) -> tuple[npt.NDArray[Any], FloatArray]:
-    """Rows as the kernels read them (C order, float32 or float64) and weights, (0,) for None."""
+    """Rows, not copied, and weights as float64, (0,) for None."""
     rows = np.asarray(X)
     if rows.ndim != 2 or rows.shape[1] != d:
         hint = "; use X.reshape(-1, 1) for one column" if rows.ndim == 1 else ""
         raise ShapeError(f"{name}: X has shape {rows.shape}, expected (n, {d}){hint}")
     if rows.dtype.kind not in "fiub":
         raise ValueError(f"{name}: X has dtype {rows.dtype}, expected real numbers")
-    dtype = np.float32 if rows.dtype == np.float32 else np.float64
-    # a view that is always read-only, so that the kernels compile once for each dtype
-    rows = np.ascontiguousarray(rows, dtype=dtype).view()
-    rows.flags.writeable = False
     if sample_weight is None:
-        return rows, np.empty(0)
+        return rows, _read_only(np.empty(0))
     weight = np.ascontiguousarray(sample_weight, dtype=np.float64)
     if weight.shape != (len(rows),):
         raise ShapeError(f"{name}: sample_weight has shape {weight.shape}, expected ({len(rows)},)")
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise ValueError(f"{name}: sample_weight must be finite and nonnegative")
-    return rows, weight.copy() if not weight.flags.writeable else weight
+    return rows, _read_only(weight)
+
+
+def _read_only(array: FloatArray) -> FloatArray:
+    """Return a read-only view, so that the kernels see one type of array and compile once."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def check_finite(X: npt.NDArray[Any], weight: FloatArray, missing: bool, name: str) -> None:
