@@ -325,6 +325,8 @@ def feasible_least_squares(
     ------
     ShapeError
         If the shapes of `moments`, `weights` and `points` do not belong together.
+    ValueError
+        If `minimum_weight`, `penalty` or `max_iter` is not positive.
 
     Notes
     -----
@@ -365,6 +367,9 @@ def feasible_least_squares(
     by_degree = by_degree[: len(_tree(d, len(by_degree) - 1).sizes)]
     bound = np.ones(d) if second_moments is None else np.asarray(second_moments, dtype=np.float64)
     least = 0.1 / r if minimum_weight is None else float(minimum_weight)
+    for name, value in (("minimum_weight", least), ("penalty", penalty), ("max_iter", max_iter)):
+        if not 0 < value < np.inf:
+            raise ValueError(f"{name} must be positive and finite; got {value!r}")
     problem = _Problem(by_degree, d, np.broadcast_to(bound, (d,)), least, penalty)
     w, z, value, n_iter, converged = _levenberg_marquardt(problem, w, z, tol, max_iter)
     _, residuals = problem.residuals(w, z)

@@ -1,6 +1,5 @@
 """From rows or moments to parameters: one pass for the moments, starts, the best one polished."""
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +10,10 @@ from tensoralg.core.indices import multi_indices, rank_multi_indices
 from tensoralg.mixtures.bounds import Form
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.moments import MomentAccumulator
+from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.rows import ColumnSummary, RowSource, summarise
 from tensoralg.mixtures.starts import moment_starts, second_moments
-from tensoralg.mixtures.validation import all_bounds, refuse_rank
+from tensoralg.mixtures.validation import all_bounds, check_spread, refuse_rank
 
 __all__ = ["Mixture", "Settings", "accumulate", "closed_form", "starts_from_values"]
 
@@ -90,6 +90,7 @@ def accumulate(
         if total is None:
             total, dtype = part, X.dtype
             if moments:
+                check_spread(part.spread, X.dtype)
                 accumulator = MomentAccumulator(
                     X.shape[1],
                     settings.order,
@@ -167,12 +168,10 @@ def starts_from_values(
         raise refuse_rank(r, len(active), m, bounds)
     algebraic = r <= bounds[settings.form]
     if not algebraic:
-        warnings.warn(
+        warn(
             f"n_components={r} is above the algebraic bound {bounds[settings.form]} of "
             f"form={settings.form!r}: feasible least squares from random points; the moment "
-            "start may be a local optimum",
-            UserWarning,
-            stacklevel=4,
+            "start may be a local optimum"
         )
     chosen = _select(values, m, dimension, active)
     if not _complete(chosen, m, len(active)):

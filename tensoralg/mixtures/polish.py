@@ -15,12 +15,21 @@ from tensoralg.solvers.expectation_maximization import (
     initial_parameters,
 )
 
-__all__ = ["best_start", "clustered_starts", "polish", "sample_rows", "without_twins"]
+__all__ = [
+    "best_start",
+    "clustered_starts",
+    "collapsed",
+    "lifted",
+    "polish",
+    "sample_rows",
+    "settled",
+]
 
 Array = NDArray[Any]
 _SAMPLE = 20_000  # rows on which starts are compared
 _TRIAL_STEPS = 10  # EM steps before starts are compared
 _RESTARTS = 10  # k-means++ restarts where moments cannot start
+_LEAST_VARIANCE = 0.01  # of a start, relative to the column's: less is a trap for EM
 _SAME = 1e-3  # starts closer than this (relative) are one
 
 
@@ -56,7 +65,11 @@ def sample_rows(source: RowSource, rng: np.random.Generator, size: int = _SAMPLE
             keep = np.sort(np.argpartition(keys, size)[:size])
             rows, keys = rows[keep], keys[keep]
             weights = None if weights is None else weights[keep]
-    assert rows is not None
+    if rows is None:
+        raise ValueError(
+            "X gave rows when it was read first and none later; pass a list of chunks, or an "
+            "iterator that can be read once only"
+        )
     return rows, weights
 
 
@@ -125,6 +138,8 @@ def best_start(
     settings: Settings,
     constant: NDArray[np.bool_],
     diagnostics: FitDiagnostics,
+    *,
+    thorough: bool = False,
 ) -> Mixture:
     """Compare starts by their likelihood after a few EM steps on a sample of the rows.
 
@@ -144,6 +159,8 @@ def best_start(
         Columns that are at the floor anyway.
     diagnostics : FitDiagnostics
         Gets the kind of the winner and the likelihoods.
+    thorough : bool, default False
+        Compare after as many steps as the settings allow.
 
     Returns
     -------
@@ -151,12 +168,11 @@ def best_start(
         The winner after its trial steps.
     """
     best: tuple[tuple[int, float], str, Mixture] | None = None
+    steps = settings.max_iter if thorough else _TRIAL_STEPS
     for kind, starts in candidates.items():
         for start in _distinct(starts):
-            result = _run(lambda: [sample], start, shift, scale, settings, _TRIAL_STEPS)
-            floored = int(result.floored[:, ~constant].any(axis=1).sum())
-            missing = settings.n_components - len(result.weights)
-            rank = (-floored - missing, result.log_likelihood)
+            result = _run(lambda: [sample], start, shift, scale, settings, steps)
+            rank = (-collapsed(result, constant, settings), result.log_likelihood)
             before = diagnostics.start_log_likelihoods.get(kind, -np.inf)
             diagnostics.start_log_likelihoods[kind] = max(before, result.log_likelihood)
             if best is None or rank > best[0]:
@@ -173,10 +189,36 @@ def polish(
     return _run(source, start, shift, scale, settings, settings.max_iter)
 
 
-def without_twins(mixture: Mixture) -> Mixture:
-    """Merge components that are the same Gaussian: they explain the data no better than one."""
-    weights, means, variances = mixture.weights.copy(), mixture.means, mixture.variances
+def collapsed(result: EMResult, constant: NDArray[np.bool_], settings: Settings) -> int:
+    """Count the components that are gone or have a variance at the floor."""
+    floored = int(result.floored[:, ~constant].any(axis=1).sum())
+    return floored + settings.n_components - len(result.weights)
+
+
+def lifted(start: Mixture, constant: NDArray[np.bool_]) -> Mixture:
+    """Raise the smallest variances of a start: EM shrinks them quickly where the data do."""
+    raised = np.maximum(start.variances, _LEAST_VARIANCE)
+    return Mixture(start.weights, start.means, np.where(constant, start.variances, raised))
+
+
+def settled(result: EMResult) -> tuple[Mixture, NDArray[np.int64]]:
+    """Merge components that are the same Gaussian, and sort by weight.
+
+    Parameters
+    ----------
+    result : EMResult
+        What EM found.
+
+    Returns
+    -------
+    Mixture
+        The largest weight first.
+    ndarray of int
+        Where each component of EM's start went; -1 for those that EM removed.
+    """
+    weights, means, variances = result.weights.copy(), result.means, result.covariances
     kept: list[int] = []
+    into = np.arange(len(weights))
     for s in range(len(weights)):
         for t in kept:
             spread = np.sqrt(np.minimum(variances[s], variances[t]))
@@ -184,7 +226,13 @@ def without_twins(mixture: Mixture) -> Mixture:
             alike = np.abs(np.log(variances[s] / variances[t])) <= 1e-6
             if near.all() and alike.all():
                 weights[t] += weights[s]
+                into[s] = t
                 break
         else:
             kept.append(s)
-    return Mixture(weights[kept], means[kept], variances[kept])
+    order = np.array(kept)[np.argsort(-weights[kept], kind="stable")]
+    rank = np.full(len(weights), -1)
+    rank[order] = np.arange(len(order))
+    place = np.full(max([*result.restarted, int(result.kept.max())]) + 1, -1)
+    place[result.kept] = rank[into]
+    return Mixture(weights[order], means[order], variances[order]), place

@@ -69,6 +69,13 @@ class ColumnSummary:
         return np.asarray((self.minimum == self.maximum) | (np.sqrt(self.variance) <= rounding))
 
     @property
+    def spread(self) -> Array:
+        """Range of each column; 0 where the column is constant up to rounding."""
+        extent = self.maximum - self.minimum
+        rounding = 1e3 * np.finfo(np.float64).eps * np.abs(self.mean)
+        return np.asarray(np.where(self.constant & (extent <= rounding), 0.0, extent))
+
+    @property
     def scale(self) -> Array:
         """Standard deviation of each column; 1 where the column is constant."""
         return np.asarray(np.where(self.constant, 1.0, np.sqrt(self.variance)))
@@ -116,7 +123,8 @@ def summarise(X: Array, sample_weight: Array | None = None) -> ColumnSummary:
     total: ColumnSummary | None = None
     for begin in range(0, len(X), _BLOCK):
         rows = slice(begin, begin + _BLOCK)
-        part = _summarise_block(X[rows], w[rows])
+        with np.errstate(over="ignore", invalid="ignore"):  # check_spread refuses such columns
+            part = _summarise_block(X[rows], w[rows])
         total = part if total is None else total.merged(part)
     if total is None:
         raise ShapeError("X has no row of positive weight")

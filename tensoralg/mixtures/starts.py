@@ -23,6 +23,7 @@ __all__ = ["MomentStart", "StartReport", "moment_starts", "second_moments"]
 Array = NDArray[np.float64]
 _ROUNDS = ((0, 6, 3), (6, 20, 5), (20, 40, 6))  # first split, last split, how many are refined
 _SAME = 1e-3  # relative difference of objectives that makes two optima one
+_FLOOR = 0.1  # weights below this share of the average are pushed up
 _KEPT = 4  # optima that the likelihood decides between
 
 
@@ -150,6 +151,7 @@ def _refined(
                 moments,
                 *_made_feasible(weights, means, second),
                 second_moments=second,
+                minimum_weight=_FLOOR / len(weights),
                 tol=1e-8,
                 max_iter=60,
             )
@@ -159,6 +161,27 @@ def _refined(
         if sum(f.objective <= best * (1 + _SAME) + 1e-24 for f in fits) >= enough:
             return True
     return False
+
+
+def _with_small_weights(
+    raw: list[tuple[Array, Array]], moments: list[Array], second: Array, fits: list[FeasibleFit]
+) -> list[FeasibleFit]:
+    """Refine once more below the floor of the weights, where the floor is what does not fit."""
+    best = min(fits, key=lambda f: f.objective, default=None)
+    if best is None or best.weights.min() > _FLOOR / len(best.weights):
+        return []
+    loose = [
+        feasible_least_squares(
+            moments,
+            np.maximum(weights, 1e-3 * _FLOOR / len(weights)),
+            points,
+            second_moments=second,
+            minimum_weight=1e-3 * _FLOOR / len(weights),
+        )
+        for weights, points in [*raw, (best.weights, best.points)]
+    ]
+    # lower weights always fit a little better: noise must not talk a component away
+    return [fit for fit in loose if fit.residual < 0.5 * best.residual]
 
 
 def moment_starts(
@@ -201,13 +224,16 @@ def moment_starts(
     moments = square_free_moments(values, order, dimension)
     second = second_moments(values, order, dimension)
     fits: list[FeasibleFit] = []
+    best_raw: list[tuple[Array, Array]] = []
     for begin, end, refine in _ROUNDS:
         raw = _round(values, moments, rank, form, range(begin, end), rng, report)
         candidates = _ranked(raw, moments, second)
+        best_raw = best_raw or candidates[:1]
         report.negative_weights += sum(int(np.sum(w <= 0)) for w, _ in candidates)
         keep = len(candidates) if form is None else refine
         if _refined(candidates[:keep], moments, second, fits, 3 if form is None else 2):
             break
+    fits += _with_small_weights(best_raw, moments, second, fits)
     report.refined = len(fits)
     fits.sort(key=lambda f: f.objective)
     starts: list[MomentStart] = []

@@ -15,10 +15,14 @@ __all__ = [
     "all_bounds",
     "check_cells",
     "check_chunk",
+    "check_enough_rows",
     "check_mixture",
     "check_rows",
     "check_settings",
+    "check_spread",
     "is_count",
+    "positive_rows",
+    "refuse_dtype",
     "refuse_rank",
 ]
 
@@ -70,7 +74,42 @@ def check_cells(X: Array, rows: Array, *, missing: bool) -> None:
         raise ValueError(f"X contains {seen} at row {int(rows[i])}, column {int(j)}{hint}")
 
 
-def _positive_rows(X: Array, sample_weight: Any) -> tuple[Array, Array | None]:
+def check_enough_rows(rows: int, n_components: int) -> None:
+    """Refuse fewer rows than components, and a single row: it cannot show a variance."""
+    least = max(2, n_components)
+    if rows < least:
+        raise ValueError(
+            f"n_components={n_components} needs at least {least} rows of positive "
+            f"weight with data; got n_samples = {rows} (1 sample cannot show a variance)"
+        )
+
+
+def check_spread(spread: Array, dtype: np.dtype[Any]) -> None:
+    """Refuse columns whose variance is no normal number of the dtype; a spread of 0 is constant."""
+    limits = np.finfo(dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        square = np.asarray(spread, dtype=np.float64) ** 2
+    wrong = (spread > 0) & ((square < limits.tiny) | ~(square <= limits.max))
+    if wrong.any():
+        j = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"column {j} of X spreads over {spread[j]:g}: its variance is no {limits.dtype} "
+            "number; rescale the column" + (" or pass float64" if dtype == np.float32 else "")
+        )
+
+
+def refuse_dtype(X: Any) -> None:
+    """Refuse what scikit-learn would turn into numbers quietly: masked cells, dates."""
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise ValueError(
+            "X has masked cells; pass X.filled(numpy.nan) and missing=True to leave them open"
+        )
+    kind = getattr(getattr(X, "dtype", None), "kind", "")
+    if kind in ("m", "M"):
+        raise ValueError(f"X has dtype {X.dtype}; numbers are needed")
+
+
+def positive_rows(X: Array, sample_weight: Any) -> tuple[Array, Array | None]:
     """Check the weights; return the numbers of the rows that count, and their weights."""
     if sample_weight is None:
         return np.arange(len(X)), None
@@ -81,7 +120,12 @@ def _positive_rows(X: Array, sample_weight: Any) -> tuple[Array, Array | None]:
     rows = np.flatnonzero(w > 0)
     if len(rows) == 0:
         raise ValueError("sample_weight must have a positive sum; every weight is zero")
-    return rows, w[rows]
+    w = w[rows]
+    exponent = int(np.frexp(w.max())[1])
+    if abs(exponent) > 500:  # sums of such weights overflow or lose digits; the scale is free
+        w = np.ldexp(w, -exponent)
+        rows, w = rows[w > 0], w[w > 0]
+    return rows, w
 
 
 def check_rows(estimator: Any, X: Any, sample_weight: Any) -> tuple[Array, Array | None]:
@@ -97,21 +141,17 @@ def check_rows(estimator: Any, X: Any, sample_weight: Any) -> tuple[Array, Array
             f"X is a {type(X).__module__}.{type(X).__name__}: fit takes NumPy arrays; feed a "
             "MomentAccumulator with device arrays and call fit_moments, or convert X first"
         )
+    refuse_dtype(X)
     _refuse_one_row(X, estimator.n_components)
     X = validate_data(
         estimator, X, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=1
     )
-    rows, weights = _positive_rows(X, sample_weight)
+    rows, weights = positive_rows(X, sample_weight)
     X = X if weights is None else X[rows]
     check_cells(X, rows, missing=estimator.missing)
     if estimator.missing:
         X, weights = _observed_rows(X, weights)
-    least = max(2, estimator.n_components)
-    if len(X) < least:
-        raise ValueError(
-            f"n_components={estimator.n_components} needs at least {least} rows of positive "
-            f"weight with data; got n_samples = {len(X)} (1 sample cannot show a variance)"
-        )
+    check_enough_rows(len(X), estimator.n_components)
     return np.ascontiguousarray(X), weights
 
 
@@ -138,6 +178,7 @@ def check_chunk(estimator: Any) -> Callable[[Any], tuple[Array, Array | None]]:
     width: list[int] = []
 
     def check(chunk: Any) -> tuple[Array, Array | None]:
+        refuse_dtype(chunk)
         X = check_array(
             chunk, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=0
         )

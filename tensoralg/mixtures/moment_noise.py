@@ -1,0 +1,91 @@
+"""Whether given moments are those of a given mixture, up to the noise of a finite sample."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoralg.core.indices import rank_multi_indices
+from tensoralg.core.monomials import graded_indices
+from tensoralg.solvers.feasible_least_squares import square_free_products
+
+__all__ = ["MISFIT_LIMIT", "largest_deviation"]
+
+Array = NDArray[np.float64]
+
+MISFIT_LIMIT = 8.0  # a mixture fitted to its own sample stays below 4
+_ROUNDING = 1e-6  # relative error that exact moments may have
+
+
+def largest_deviation(
+    values: Array,
+    order: int,
+    columns: NDArray[np.int64],
+    weights: Array,
+    means: Array,
+    variances: Array,
+    rows: float,
+) -> float:
+    """Measure the worst mismatch of a moment in units of its standard error.
+
+    All moments over distinct indices and with one repeated index are compared; the standard
+    error of each comes from the mixture itself, whose moments of twice the order are known.
+
+    Parameters
+    ----------
+    values : ndarray of shape (C(D + m, m),)
+        Homogenised moments of all D columns.
+    order : int
+        m, at least 3.
+    columns : ndarray of int, shape (d,)
+        The columns to compare.
+    weights : ndarray of shape (r,)
+        Weights.
+    means, variances : ndarray of shape (r, D)
+        Parameters in the coordinates of the moments.
+    rows : float
+        Number of rows that the moments average; infinity for exact moments.
+
+    Returns
+    -------
+    float
+        The largest deviation; below 4 for moments of a sample of the mixture.
+    """
+    dimension = means.shape[1]
+    mu, var = means[:, columns], variances[:, columns]
+    labels = columns + 1
+    by_degree = graded_indices(len(columns), order)
+    products = square_free_products(mu, order)
+    squares = square_free_products(mu**2 + var, order)
+    worst = 0.0
+    for q, (model, second) in enumerate(zip(products, squares, strict=True)):
+        index = np.zeros((len(by_degree[q]), order), dtype=np.int64)
+        index[:, order - q :] = labels[by_degree[q]]
+        worst = max(
+            worst, _worst(values, index, dimension, weights @ model, weights @ second, rows)
+        )
+        if q > order - 2:
+            continue
+        for j, label in enumerate(labels):
+            at = np.flatnonzero((by_degree[q] != j).all(axis=1))
+            with_square = index[at]
+            with_square[:, :2] = label
+            with_square.sort(axis=1)
+            m, v = mu[:, j] ** 2, var[:, j]
+            expected = (weights * (m + v)) @ model[:, at]
+            fourth = (weights * (m * m + 6.0 * m * v + 3.0 * v * v)) @ second[:, at]
+            worst = max(worst, _worst(values, with_square, dimension, expected, fourth, rows))
+    return worst
+
+
+def _worst(
+    values: Array,
+    index: NDArray[np.int64],
+    dimension: int,
+    expected: Array,
+    second: Array,
+    rows: float,
+) -> float:
+    found = values[rank_multi_indices(index, dimension + 1)]
+    known = np.isfinite(found)
+    variance = np.maximum(second - expected**2, 0.0) / rows + _ROUNDING**2 * second
+    deviation = np.abs(found - expected)[known] / np.sqrt(np.maximum(variance[known], 1e-300))
+    return float(deviation.max(initial=0.0))
