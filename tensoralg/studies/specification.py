@@ -21,7 +21,7 @@ __all__ = [
 
 _SMALLEST = {"dimension": 1, "components": 1, "order": 3, "samples": 1}
 _GRID = ("dimension", "components", "order", "samples", "separation", "seeds", "methods")
-_MOST_CELLS = 10_000_000
+_MOST_CELLS = 1_000_000
 
 
 class SpecificationError(TensorAlgError, ValueError):
@@ -226,10 +226,10 @@ def parse_specification(source: str | Mapping[str, Any]) -> StudySpecification:
             for key, least in _SMALLEST.items()
         },
     )
-    for key in _GRID:
-        _refuse_repeats(key, getattr(study, key))
     if math.prod(len(getattr(study, key)) for key in _GRID) > _MOST_CELLS:
         raise SpecificationError(f"the grid has more than {_MOST_CELLS:,} cells; split the study")
+    for key in _GRID:
+        _refuse_repeats(key, getattr(study, key))
     return study
 
 
@@ -284,7 +284,7 @@ def _seeds(grid: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _method(value: Any) -> str:
-    if value not in METHODS:
+    if not isinstance(value, str) or value not in METHODS:
         raise SpecificationError(f"unknown method {value!r}; accepted: {', '.join(METHODS)}")
     return str(value)
 

@@ -53,13 +53,19 @@ def progress_bar(title: str) -> Iterator[Progress]:
         TextColumn("elapsed"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=None)
+    progress = Progress(*columns, console=Console(stderr=True))
+    task = progress.add_task(title, total=None)
 
-        def show(result: CellResult | None, done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
+    def show(result: CellResult | None, done: int, total: int) -> None:
+        # not before: a study that is refused shows no bar
+        progress.start()
+        progress.update(task, completed=done, total=total)
 
+    try:
         yield show
+    finally:
+        if progress.live.is_started:
+            progress.stop()
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
