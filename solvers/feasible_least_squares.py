@@ -23,7 +23,7 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import rank_square_free
 from tensoralg.core.monomials import graded_indices
 
-__all__ = ["FeasibleFit", "feasible_least_squares", "square_free_products"]
+__all__ = ["FeasibleFit", "feasible_least_squares", "normal_matrix", "square_free_products"]
 
 Array = NDArray[np.float64]
 
@@ -155,8 +155,30 @@ def _without(e: Array, c: Array) -> Array:
     return out
 
 
-def _normal_matrix(weights: Array, points: Array, degree_weights: Array) -> Array:
-    """``J^T J`` of the moment rows for the unknowns (weights, points row by row)."""
+def normal_matrix(weights: Array, points: Array, degree_weights: Array) -> Array:
+    """Evaluate ``J^T J`` of the square-free moments for the unknowns (weights, points row by row).
+
+    Parameters
+    ----------
+    weights : ndarray of shape (r,)
+        Weights of the points.
+    points : ndarray of shape (r, d)
+        The points.
+    degree_weights : ndarray of shape (m + 1,)
+        Factor of the rows of each degree.
+
+    Returns
+    -------
+    ndarray of shape (r (d + 1), r (d + 1))
+        The normal matrix; its inverse times the variance of the moments is the covariance of a
+        least-squares fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> normal_matrix(np.array([0.5]), np.array([[2.0]]), np.ones(2)).tolist()
+    [[5.0, 1.0], [1.0, 0.25]]
+    """
     r, d = points.shape
     order = len(degree_weights) - 1
     squared = degree_weights**2
@@ -232,7 +254,7 @@ class _Problem:
         scaled = [s * s * r for s, r in zip(self.degree_weights, residuals, strict=True)]
         gw, gz = _gradient(products, points, scaled, weights, self.tree)
         gradient = np.concatenate([gw, gz.ravel()])
-        normal = _normal_matrix(weights, points, self.degree_weights)
+        normal = normal_matrix(weights, points, self.degree_weights)
         rows, jacobian = _feasibility(
             weights, points, self.bound, self.minimum_weight, self.penalty
         )

@@ -15,14 +15,15 @@ class FitDiagnostics:
     status : str
         "converged" (the polish met its tolerance), "max_iter" (it did not), "moments only" (no
         polish was asked for or possible), "misfit" (the same, but the parameters contradict the
-        moments), "closed form" (one component), "collapsed" (a component sits at the variance
-        floor), "interrupted".
+        moments), "undetermined" (the same, but other parameters match as well), "closed form"
+        (one component), "collapsed" (a component sits at the variance floor), "interrupted".
     message : str
         The same in a sentence, with what to do next.
     start : str
         Where the polish began: "algebraic" (generating polynomials), "least squares" (above the
         algebraic bound), "k-means++" (no moment start was possible, or it contradicted the
-        moments or collapsed, and this was more likely), "warm", "closed form".
+        moments, was not determined by them or collapsed, and this was more likely), "warm",
+        "closed form".
     order, form : int, str
         Highest moment order and form of the generating polynomials.
     bounds : dict
@@ -35,6 +36,9 @@ class FitDiagnostics:
     moment_misfit : float
         Largest mismatch of any moment at the best moment start in units of its standard error.
         Below 4 where the rows come from such a mixture; above 8 the start is not trusted.
+    mean_error : float
+        Standard error that the moments leave on the means of the component known worst, in
+        standard deviations of the columns. Above 0.5 the moments do not determine the mixture.
     singular_values : list of float
         Singular values of one flattening: their drop shows the number of components.
     start_log_likelihoods : dict
@@ -63,6 +67,7 @@ class FitDiagnostics:
     refined: int = 0
     moment_residual: float = float("nan")
     moment_misfit: float = float("nan")
+    mean_error: float = float("nan")
     singular_values: list[float] = field(default_factory=list)
     start_log_likelihoods: dict[str, float] = field(default_factory=dict)
     floored: list[tuple[int, int]] = field(default_factory=list)

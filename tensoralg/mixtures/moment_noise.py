@@ -1,17 +1,18 @@
-"""Whether given moments are those of a given mixture, up to the noise of a finite sample."""
+"""What the noise of a finite sample does to moments, and to a mixture fitted to them."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.core.indices import rank_multi_indices
 from tensoralg.core.monomials import graded_indices
-from tensoralg.solvers.feasible_least_squares import square_free_products
+from tensoralg.solvers.feasible_least_squares import normal_matrix, square_free_products
 
-__all__ = ["MISFIT_LIMIT", "largest_deviation"]
+__all__ = ["ERROR_LIMIT", "MISFIT_LIMIT", "largest_deviation", "mean_error"]
 
 Array = NDArray[np.float64]
 
 MISFIT_LIMIT = 8.0  # a mixture fitted to its own sample stays below 4
+ERROR_LIMIT = 0.5  # standard deviations of a column: means known no better are not known
 _ROUNDING = 1e-6  # relative error that exact moments may have
 
 
@@ -89,3 +90,45 @@ def _worst(
     variance = np.maximum(second - expected**2, 0.0) / rows + _ROUNDING**2 * second
     deviation = np.abs(found - expected)[known] / np.sqrt(np.maximum(variance[known], 1e-300))
     return float(deviation.max(initial=0.0))
+
+
+def mean_error(
+    order: int,
+    columns: NDArray[np.int64],
+    weights: Array,
+    means: Array,
+    variances: Array,
+    rows: float,
+) -> float:
+    """Predict the standard error that the moments leave on the means of a mixture.
+
+    Parameters
+    ----------
+    order : int
+        Highest order m of the moments.
+    columns : ndarray of int, shape (d,)
+        The columns in use.
+    weights : ndarray of shape (r,)
+        Weights.
+    means, variances : ndarray of shape (r, D)
+        Parameters in standardised coordinates.
+    rows : float
+        Number of rows that the moments average; infinity for exact moments.
+
+    Returns
+    -------
+    float
+        Of the component that is known worst: root mean square over the columns of the standard
+        error of its mean under least squares. Large where the moments do not determine the
+        mixture, as when the components differ in one column only.
+    """
+    mu, var = means[:, columns], variances[:, columns]
+    r, d = mu.shape
+    products = square_free_products(mu, order)
+    squares = square_free_products(mu**2 + var, order)
+    expected = np.concatenate([weights @ p for p in products[1:]])
+    second = np.concatenate([weights @ p for p in squares[1:]])
+    noise = float(np.mean((second - expected**2) / rows + _ROUNDING**2 * second))
+    values, vectors = np.linalg.eigh(normal_matrix(weights, mu, np.ones(len(products))))
+    inverse = vectors**2 @ (1.0 / np.maximum(values, 1e-14 * values[-1]))
+    return float(np.sqrt(noise * inverse[r:].reshape(r, d).mean(axis=1).max()))

@@ -11,7 +11,7 @@ from tensoralg.core.indices import multi_indices, rank_multi_indices
 from tensoralg.gpu.namespaces import to_numpy
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings, closed_form, starts_from_values
-from tensoralg.mixtures.moment_noise import MISFIT_LIMIT, largest_deviation
+from tensoralg.mixtures.moment_noise import ERROR_LIMIT, MISFIT_LIMIT, largest_deviation, mean_error
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.validation import all_bounds, check_spread, refuse_rank
@@ -137,6 +137,9 @@ def judged_starts(
         diagnostics.moment_misfit = largest_deviation(
             values, m, columns, best.weights, best.means, best.variances, rows
         )
+        diagnostics.mean_error = mean_error(
+            m, columns, best.weights, best.means, best.variances, rows
+        )
     elif len(columns):
         unknown = _unknown_product(values, columns, dimension, m)
         if unknown:
@@ -175,20 +178,36 @@ def unpolished(
         if diagnostics.message and settings.n_components <= bounds["counting"]:
             raise RankBoundError(f"the moments are incomplete: {diagnostics.message}")
         raise refuse_rank(settings.n_components, d, settings.order, bounds)
-    misfit = diagnostics.moment_misfit > MISFIT_LIMIT
-    diagnostics.status = "misfit" if misfit else "moments only"
+    diagnostics.status = "moments only"
     diagnostics.message = (
         f"parameters match the moments up to order {settings.order} to a relative residual of "
         f"{diagnostics.moment_residual:.2g}; no likelihood was maximised"
     )
-    if misfit:
+    _doubt(settings.n_components, diagnostics)
+    trusted = diagnostics.status == "moments only"
+    return in_units(starts[0], shift, scale, diagnostics, dtype=dtype, converged=trusted)
+
+
+def _doubt(n_components: int, diagnostics: FitDiagnostics) -> None:
+    """Say so where the start contradicts the moments, or the moments leave it open."""
+    advice = "Check the data, try another n_components, or fit rows with polish='em'"
+    if diagnostics.moment_misfit > MISFIT_LIMIT:
+        diagnostics.status = "misfit"
         diagnostics.message = (
-            f"no mixture of {settings.n_components} diagonal Gaussians was found that explains the "
+            f"no mixture of {n_components} diagonal Gaussians was found that explains the "
             f"moments: one of them is off by {diagnostics.moment_misfit:.3g} standard errors. "
-            "Check the data, try another n_components, or fit rows with polish='em'"
+            + advice
         )
-        warn(diagnostics.message, ConvergenceWarning)
-    return in_units(starts[0], shift, scale, diagnostics, dtype=dtype, converged=not misfit)
+    elif diagnostics.mean_error > ERROR_LIMIT:
+        diagnostics.status = "undetermined"
+        diagnostics.message = (
+            f"the moments do not determine a mixture of {n_components} components: a mean has a "
+            f"standard error of {diagnostics.mean_error:.3g} standard deviations. Components must "
+            "differ in several columns. " + advice
+        )
+    else:
+        return
+    warn(diagnostics.message, ConvergenceWarning)
 
 
 def fit_accumulator(
@@ -278,6 +297,13 @@ def _check_accumulator(accumulator: Any, settings: Settings) -> None:
         )
     if accumulator.total_weight <= 0:
         raise ValueError("accumulator is empty: it has seen no row of positive weight")
+    sums = accumulator.mask_gram if accumulator.missing else accumulator.gram
+    seen = float(to_numpy(sums)[0, 0])
+    if not abs(seen - accumulator.total_weight) <= 1e-6 * accumulator.total_weight:
+        raise ValueError(
+            f"accumulator is damaged: its sums stand for a weight of {seen:g}, not for its "
+            f"total_weight {accumulator.total_weight:g}"
+        )
     if settings.form == "power" and not accumulator.powers:
         raise ValueError("form='power' needs MomentAccumulator(..., powers=True)")
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tensoralg.core.errors import ConvergenceWarning
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings, accumulate, closed_form
-from tensoralg.mixtures.moment_noise import MISFIT_LIMIT
+from tensoralg.mixtures.moment_noise import ERROR_LIMIT, MISFIT_LIMIT
 from tensoralg.mixtures.moments_only import (
     Fitted,
     finish_one,
@@ -168,9 +168,9 @@ def _search(
         warn(_no_moment_start(settings, diagnostics))
     candidates = {kind: [lifted(start, constant) for start in starts]} if starts else {}
     sample = sample_rows(source, settings.rng)
+    unsure = diagnostics.moment_misfit > MISFIT_LIMIT or diagnostics.mean_error > ERROR_LIMIT
     for thorough in (False, True) if best is None else (True,):
-        doubtful = thorough or not starts or diagnostics.moment_misfit > MISFIT_LIMIT
-        if doubtful and "k-means++" not in candidates:
+        if (thorough or unsure or not starts) and "k-means++" not in candidates:
             candidates["k-means++"] = clustered_starts(sample, shift, scale, settings)
         start = best_start(
             candidates, sample, shift, scale, settings, constant, diagnostics, thorough=thorough
