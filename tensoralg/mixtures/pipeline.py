@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tensoralg.core.errors import ConvergenceWarning
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings, accumulate, closed_form
-from tensoralg.mixtures.moment_noise import ERROR_LIMIT, MISFIT_LIMIT
+from tensoralg.mixtures.moment_noise import MISFIT_LIMIT
 from tensoralg.mixtures.moments_only import (
     Fitted,
     finish_one,
@@ -36,6 +36,8 @@ from tensoralg.solvers.expectation_maximization import EMResult
 __all__ = ["fit_source"]
 
 Array = NDArray[Any]
+# moment starts whose means have a smaller standard error than this need no rival
+_PRECISE = 0.05
 
 
 def fit_source(
@@ -168,7 +170,7 @@ def _search(
         warn(_no_moment_start(settings, diagnostics))
     candidates = {kind: [lifted(start, constant) for start in starts]} if starts else {}
     sample = sample_rows(source, settings.rng)
-    unsure = diagnostics.moment_misfit > MISFIT_LIMIT or diagnostics.mean_error > ERROR_LIMIT
+    unsure = diagnostics.moment_misfit > MISFIT_LIMIT or diagnostics.mean_error > _PRECISE
     for thorough in (False, True) if best is None else (True,):
         if (thorough or unsure or not starts) and "k-means++" not in candidates:
             candidates["k-means++"] = clustered_starts(sample, shift, scale, settings)
