@@ -220,7 +220,7 @@ def _add_failures(report: Document, cells: Sequence[CellResult]) -> None:
             [c.key.method, *(f"{v:g}" for v in c.key.grid_point), str(c.key.seed), c.message]
             for c in failures[:_MOST_FAILURES]
         ],
-        f"{len(failures)} cells failed"
+        f"Failed cells: {len(failures)}"
         + (f"; the first {_MOST_FAILURES} of them:" if len(failures) > _MOST_FAILURES else ":"),
     )
 

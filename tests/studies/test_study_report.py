@@ -118,7 +118,7 @@ def test_the_report_has_tables_and_the_pictures_it_names(tmp_path):
     for name in named:
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert "32 of 32 cells finished" in markdown
-    assert "1 cells failed" in markdown
+    assert "Failed cells: 1" in markdown
     assert r"broke \| \<here\>" in markdown
     assert "seeds: 0, 1, 2, 3" in markdown
     row = next(line for line in markdown.splitlines() if line.startswith("| d=4, N=1,000, mom"))
@@ -126,7 +126,7 @@ def test_the_report_has_tables_and_the_pictures_it_names(tmp_path):
     assert not list(tmp_path.glob("*.partial*"))
 
 
-@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize("count", [0, 5])
 def test_an_unfinished_study_is_reported_as_such(tmp_path, count):
     write_report(folder_of(tmp_path, list(invented())[:count]))
     assert f"{count} of 32 cells finished: the study is not" in (tmp_path / "report.md").read_text()
