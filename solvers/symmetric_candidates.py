@@ -1,6 +1,6 @@
 """Candidate decompositions of a symmetric tensor, and the verdict on the best of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tensoralg.solvers.symmetric_least_squares import (
     EntryFit,
     Terms,
+    coordinate_sweeps,
     levenberg_marquardt,
     terms_from_points,
 )
@@ -21,6 +22,9 @@ Array = NDArray[Any]
 # they run away towards a tensor of smaller border rank
 _LARGEST_WEIGHT = 1e4
 _COMFORTABLE_WEIGHT = 1e2
+_SCREENING_STEPS, _FINAL_STEPS = 80, 400
+_RIDGES = (1e-3, 1e-5)
+_REAL_TRIALS = 6  # real refinements of complex candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +68,35 @@ class Pool:
     def __init__(self, fit: EntryFit, tolerance: float, refine: bool) -> None:
         self.fit, self.tolerance, self.refine = fit, tolerance, refine
         self.terms: list[Terms] = []
+        self.real_trials = 0
 
-    def add(self, points: Array | None, *, refine: bool = False) -> Terms | None:
+    def add(self, points: Array | None) -> None:
         """Take points in; complex ones also start a real refinement of their real span."""
         if points is None or not np.all(np.isfinite(points)):
-            return None
-        refine = refine or self.refine
+            return
         terms = terms_from_points(self.fit, points)
-        if refine:
-            terms = levenberg_marquardt(self.fit, terms)
+        if self.refine:
+            terms = levenberg_marquardt(self.fit, terms, max_iter=_SCREENING_STEPS)
         self.terms.append(terms)
-        if refine and not terms.is_real and terms.residual > self.tolerance:
+        if self.refine and not terms.is_real and self.real_trials < _REAL_TRIALS:
+            self.real_trials += 1
             real = terms_from_points(self.fit, _real_span(terms.points))
-            self.terms.append(levenberg_marquardt(self.fit, real))
-        return terms
+            self.terms.append(levenberg_marquardt(self.fit, real, max_iter=_SCREENING_STEPS))
+
+    def add_random(self, rank: int, rng: np.random.Generator, *, square_free: bool = False) -> None:
+        """Refine random points, under a ridge that fades: without it most starts run away."""
+        points = rng.standard_normal((rank, self.fit.dimension))
+        if square_free and len(self.terms) % 4 < 3:
+            points = coordinate_sweeps(self.fit, points, ridge=10.0 ** -rng.integers(1, 4))
+        terms = terms_from_points(self.fit, points)
+        if not square_free and len(self.terms) % 2:
+            # equal positive weights: for odd order the signs are free anyway
+            terms = replace(terms, weights=np.full(rank, self.fit.norm / rank))
+        for ridge in _RIDGES:
+            terms = levenberg_marquardt(
+                self.fit, terms, max_iter=_SCREENING_STEPS // 2, ridge=ridge
+            )
+        self.terms.append(levenberg_marquardt(self.fit, terms, max_iter=_SCREENING_STEPS))
 
     def is_exact(self, terms: Terms) -> bool:
         """Whether terms fit to the tolerance without cancelling each other."""
@@ -127,7 +146,7 @@ def verdict(pool: Pool, rank: int, refine: bool) -> Outcome:
     >>> import numpy as np
     >>> fit = EntryFit(np.array([[0, 0, 0]]), np.array([8.0]), np.ones(1), 1)
     >>> pool = Pool(fit, 1e-10, True)
-    >>> _ = pool.add(np.array([[1.0]]))
+    >>> pool.add(np.array([[1.0]]))
     >>> verdict(pool, 1, True).status
     'exact'
     """
@@ -139,10 +158,13 @@ def verdict(pool: Pool, rank: int, refine: bool) -> Outcome:
             "failed",
             f"no start for rank {rank} gave finite terms; try another rank",
         )
+    if refine and not terms.converged:
+        terms = levenberg_marquardt(pool.fit, terms, max_iter=_FINAL_STEPS)
+    rank = len(terms.weights)
     size = _size(terms) / pool.fit.norm
     if pool.is_exact(terms):
         if terms.is_real:
-            return Outcome(terms, "exact", f"{rank} real terms")
+            return Outcome(terms, "exact", f"{rank} real term{'s' * (rank > 1)}")
         return Outcome(
             terms,
             "complex",
@@ -151,7 +173,7 @@ def verdict(pool: Pool, rank: int, refine: bool) -> Outcome:
         )
     kind = "" if terms.is_real else "complex "
     text = f"{rank} {kind}terms leave a relative residual of {terms.residual:.1e}"
-    if size > _LARGEST_WEIGHT:
+    if size > _COMFORTABLE_WEIGHT:
         return Outcome(
             terms,
             "not converged",

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from tensoralg.core.indices import multi_indices
 from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
@@ -21,7 +20,8 @@ __all__ = ["extension_points"]
 Array = NDArray[Any]
 Monomial = tuple[int, ...]
 
-_LARGEST_FREEDOM = 400
+_LARGEST_FREEDOM = 300
+_STEPS = 120
 
 
 def extension_points(
@@ -157,30 +157,36 @@ def _multiplication_pencils(
 
 def _commute(matrices: Array, directions: Array, generator: np.random.Generator) -> Array:
     """Choose the parameters so that the matrices commute, by Levenberg-Marquardt."""
-    first, second = np.triu_indices(len(matrices), 1)
+    parameters = generator.standard_normal(len(directions))
+    current = matrices + np.tensordot(parameters, directions, axes=1)
+    residual = _commutators(current, current)
+    cost, damping, growth = float(residual @ residual), 1e-2, 2.0
+    normal = gradient = np.zeros(0)
+    fresh = True
+    for _ in range(_STEPS if len(directions) else 0):
+        if cost < 1e-26 or damping > 1e10:
+            break
+        if fresh:
+            # the commutators are bilinear
+            jacobian = _commutators(directions, current) + _commutators(current, directions)
+            normal, gradient = jacobian @ jacobian.T, jacobian @ residual
+        damped = normal + damping * np.diag(np.maximum(np.diag(normal), 1e-6 * normal.max()))
+        step = -np.linalg.solve(damped, gradient)
+        trial = current + np.tensordot(step, directions, axes=1)
+        residual_there = _commutators(trial, trial)
+        cost_there = float(residual_there @ residual_there)
+        fresh = cost_there < cost
+        if fresh:
+            current, residual, cost = trial, residual_there, cost_there
+            damping, growth = max(damping / 5, 1e-14), 2.0
+        else:
+            damping, growth = damping * growth, growth * 2
+    return np.asarray(current)
 
-    def at(parameters: Array) -> Array:
-        return np.asarray(matrices + np.tensordot(parameters, directions, axes=1))
 
-    def residual(parameters: Array) -> Array:
-        m = at(parameters)
-        return np.asarray((m[first] @ m[second] - m[second] @ m[first]).ravel())
-
-    def jacobian(parameters: Array) -> Array:
-        m, d = at(parameters), directions
-        change = (
-            d[:, first] @ m[second]
-            + m[first] @ d[:, second]
-            - d[:, second] @ m[first]
-            - m[second] @ d[:, first]
-        )
-        return np.asarray(change.reshape(len(d), -1).T)
-
-    if not len(directions):
-        return np.asarray(matrices)
-    start = generator.standard_normal(len(directions))
-    determined = len(directions) <= len(first) * matrices.shape[1] ** 2
-    solution = least_squares(
-        residual, start, jacobian, method="lm" if determined else "trf", max_nfev=200
-    )
-    return at(solution.x)
+def _commutators(a: Array, b: Array) -> Array:
+    """All products ``a_i b_j - b_j a_i`` with i < j, one row for each leading index."""
+    i, j = np.triu_indices(a.shape[-3], 1)
+    first_a, second_b = a[..., i, :, :], b[..., j, :, :]
+    product = first_a @ second_b - second_b @ first_a
+    return np.asarray(product.reshape(*product.shape[:-3], -1))

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from tensoralg.core.indices import (
@@ -154,13 +153,16 @@ def flattening_points(
         return None
     left, _, _ = flattening_svd(entries, order, dimension, degree)
     space, vanishing = left[:, :rank], left[:, rank:]
-    while space.shape[1] > rank or rank > number_of_multi_indices(dimension, degree - 1):
+    while True:
+        if space.shape[1] == rank:
+            points = _points_of_space(space, degree, dimension, generator)
+            if points is not None:
+                return points
         too_large = number_of_multi_indices(dimension, degree + 1) > _LARGEST_MACAULAY
-        if too_large or not vanishing.shape[1]:
+        if too_large or degree > 2 * order or not vanishing.shape[1]:
             return None
         space, vanishing = _multiply_up(vanishing, degree, dimension, rank)
         degree += 1
-    return _points_of_space(space, degree, dimension, generator)
 
 
 def _multiply_up(vanishing: Array, degree: int, dimension: int, rank: int) -> tuple[Array, Array]:
@@ -184,8 +186,11 @@ def _multiply_up(vanishing: Array, degree: int, dimension: int, rank: int) -> tu
 
 def _points_of_space(
     space: Array, degree: int, dimension: int, generator: np.random.Generator
-) -> Array:
-    """Points whose monomial vectors span a space, from its shifted rows."""
+) -> Array | None:
+    """Find points whose monomial vectors span a space, from its shifted rows.
+
+    None when the monomials of the lower degree do not tell the points apart.
+    """
     rows = multi_indices(dimension, degree)
     lower = multi_indices(dimension, degree - 1)
     plain = space / np.sqrt(multiplicities(rows))[:, None]
@@ -195,9 +200,15 @@ def _points_of_space(
         raised = np.sort(np.column_stack([lower, np.full(len(lower), i)]), axis=1)
         shifted.append(plain[rank_multi_indices(raised, dimension)] * lower_scale)
     stack = np.array(shifted)
+    rank = space.shape[1]
+    if rank > len(lower):
+        return None
     form = generator.standard_normal(dimension)
     basis = np.tensordot(form / np.linalg.norm(form), stack, axes=1)
-    inverse = scipy.linalg.pinv(basis, check_finite=False)
+    left, singular, right = np.linalg.svd(basis, full_matrices=False)
+    if singular[-1] <= 1e-9 * singular[0]:
+        return None
+    inverse = (right.conj().T / singular) @ left.conj().T
     _, values = joint_eigenvectors(inverse @ stack, rng=generator)
     return np.asarray(values.T)
 

@@ -18,8 +18,9 @@ __all__ = ["detect_rank", "search_incomplete"]
 
 Array = NDArray[Any]
 
-_RANDOM_STARTS, _SPLIT_STARTS, _RANK_SPLITS = 40, 8, 12
+_RANDOM_STARTS, _SPLIT_STARTS, _RANK_SPLITS = 60, 8, 12
 _LARGEST_FLATTENING = 2_000_000  # entries of a flattening that is searched for known blocks
+_CLEAR_GAP = 20
 
 
 def detect_rank(
@@ -30,8 +31,8 @@ def detect_rank(
     *,
     rng: np.random.Generator,
     tol: float = 1e-9,
-) -> int | None:
-    """Rank of the largest known blocks of the flattenings, where they reveal it.
+) -> tuple[int, bool]:
+    """Rank of the known blocks of the flattenings, where they reveal it.
 
     Parameters
     ----------
@@ -46,9 +47,11 @@ def detect_rank(
 
     Returns
     -------
-    int or None
-        The largest rank over the blocks that are rank-deficient, up to noise; None when every
-        block has full rank, so that the tensor may have any higher rank.
+    rank : int
+        The largest rank of a block: by `tol` where that leaves a larger block deficient, and
+        otherwise by the largest gap over the largest blocks.
+    revealed : bool
+        False when no block is deficient: then `rank` is a lower bound only.
 
     Examples
     --------
@@ -57,27 +60,34 @@ def detect_rank(
     >>> entries = np.arange(1.0, 7.0)[indices].prod(axis=1)
     >>> detect_rank(entries, (np.diff(indices, axis=1) > 0).all(axis=1), 3, 6,
     ...             rng=np.random.default_rng(0))
-    1
+    (1, True)
     """
-    revealed: list[tuple[int, int]] = []
+    spectra: list[Array] = []
     for k in range(1, order // 2 + 1):
         rows, columns = multi_indices(dimension, k), multi_indices(dimension, order - k)
-        shape = (len(rows), len(columns))
-        if shape[0] * shape[1] > _LARGEST_FLATTENING:
+        if len(rows) * len(columns) > _LARGEST_FLATTENING:
             continue
-        joined = np.empty((*shape, order), dtype=np.int64)
+        joined = np.empty((len(rows), len(columns), order), dtype=np.int64)
         joined[..., :k], joined[..., k:] = rows[:, None, :], columns[None, :, :]
         joined.sort(axis=2)
         position = rank_multi_indices(joined, dimension)
         for _ in range(_RANK_SPLITS):
             chosen = _known_block(known[position], rows, columns, dimension, rng)
             block = entries[position[np.ix_(*chosen)]]
-            if min(block.shape) < 1:
-                continue
-            rank, gap = numerical_rank(np.linalg.svd(block, compute_uv=False), tol)
-            if rank < min(block.shape) and gap >= 10:
-                revealed.append((min(block.shape), rank))
-    return max((rank for _, rank in revealed), default=None)
+            if min(block.shape):
+                spectra.append(np.linalg.svd(block, compute_uv=False))
+    if not spectra:
+        return 1, False
+    size = max(map(len, spectra))
+    strict = max(int(np.sum(s > tol * s[0])) for s in spectra)
+    if strict < size:
+        return max(strict, 1), True
+    guesses = [numerical_rank(s, tol) for s in spectra if len(s) == size]
+    by_gap = [rank for rank, gap in guesses if gap >= _CLEAR_GAP]
+    # noise: most of the largest blocks must agree that they are deficient
+    if 2 * len(by_gap) > len(guesses):
+        return max(by_gap), True
+    return strict, False
 
 
 def _known_block(
@@ -149,6 +159,7 @@ def search_incomplete(
     bound = homogeneous_bound(dimension, order)
     indices = multi_indices(dimension, order)
     distinct = np.all(np.diff(indices, axis=1) > 0, axis=1)
+    square_free = not known[~distinct].any()
     algebraic = rank <= bound and bool(known[distinct].all())
     if algebraic:
         note = "from the generating polynomials. "
@@ -163,10 +174,11 @@ def search_incomplete(
             else "entries with distinct indices are missing"
         )
         note = f"{reason}: least squares from random starts. "
-    for _ in range(3 if algebraic else _RANDOM_STARTS):
+    several = _RANDOM_STARTS if rank * (dimension + 1) <= 80 else _RANDOM_STARTS // 4
+    for _ in range(3 if algebraic else several):
         if pool.settled(real=not algebraic) or (algebraic and not refine):
             break
-        pool.add(rng.standard_normal((rank, dimension)), refine=True)
+        pool.add_random(rank, rng, square_free=square_free)
     outcome = verdict(pool, rank, refine)
     return Outcome(outcome.terms, outcome.status, note + outcome.message)
 

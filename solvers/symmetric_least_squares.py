@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.monomials import evaluate_monomials
 
-__all__ = ["EntryFit", "Terms", "fit_weights", "levenberg_marquardt", "terms_from_points"]
+__all__ = [
+    "EntryFit",
+    "Terms",
+    "coordinate_sweeps",
+    "fit_weights",
+    "levenberg_marquardt",
+    "terms_from_points",
+]
 
 Array = NDArray[Any]
 
@@ -145,7 +152,7 @@ def terms_from_points(fit: EntryFit, points: Array) -> Terms:
 
 
 def levenberg_marquardt(
-    fit: EntryFit, start: Terms, *, max_iter: int = 200, tol: float = 1e-15
+    fit: EntryFit, start: Terms, *, max_iter: int = 200, tol: float = 1e-15, ridge: float = 0.0
 ) -> Terms:
     """Refine weights and points together by the Levenberg-Marquardt iteration.
 
@@ -159,11 +166,14 @@ def levenberg_marquardt(
         Largest number of steps, rejected ones included.
     tol : float, default 1e-15
         The iteration ends when the relative residual falls below it, or no longer improves.
+    ridge : float, default 0
+        Adds ``ridge * sum |w_s|^2`` to the squared residual, which keeps the weights of unit
+        points from running away against each other.
 
     Returns
     -------
     Terms
-        Never worse than `start`.
+        Never worse than `start`, the ridge included.
 
     References
     ----------
@@ -181,24 +191,80 @@ def levenberg_marquardt(
     >>> found.points.round(9).tolist()
     [[0.6, 0.8]]
     """
-    points, weights, residual = start.points, start.weights, start.residual
+    points, weights = start.points, start.weights
+    residual = _objective(fit, points, weights, ridge)
     damping, growth, slow = 1e-3, 2.0, 0
     normal = gradient = None
     for _ in range(max_iter):
         if residual <= tol or slow >= 5 or damping > 1e12:
-            return Terms(points, weights, residual)
+            break
         if normal is None:
             normal, gradient = _normal_equations(fit, points, weights)
-        new_points, new_weights, new_residual = _trial(
-            fit, points, weights, normal, gradient, damping
-        )
+            _add_ridge(normal, gradient, points, weights, ridge, fit.order)
+        new_points, new_weights = _trial(fit, points, weights, normal, gradient, damping)
+        new_residual = _objective(fit, new_points, new_weights, ridge)
         if new_residual < residual:
             slow = slow + 1 if new_residual > (1 - 1e-4) * residual else 0
             points, weights, residual = new_points, new_weights, new_residual
             damping, growth, normal = max(damping / 5, 1e-15), 2.0, None
         else:
             damping, growth = damping * growth, growth * 2
-    return Terms(points, weights, residual, converged=residual <= tol)
+    converged = residual <= tol or slow >= 5 or damping > 1e12
+    if ridge:
+        residual = _objective(fit, points, weights, 0.0)
+    return Terms(points, weights, residual, converged)
+
+
+def coordinate_sweeps(
+    fit: EntryFit, points: Array, *, sweeps: int = 60, ridge: float = 1e-2
+) -> Array:
+    """Improve points on square-free entries, one coordinate of all points at a time.
+
+    An entry at pairwise distinct indices is linear in each coordinate, so that every step is a
+    small linear least-squares problem; far from a solution this wanders less than Gauss-Newton.
+
+    Parameters
+    ----------
+    fit : EntryFit
+        Entries at pairwise distinct indices, of moderate size.
+    points : ndarray, shape (r, n)
+        Real start; the terms are ``points[s]^(x)m`` with weight 1.
+    sweeps : int, default 60
+        How often every coordinate is solved for.
+    ridge : float, default 1e-2
+        Pulls each coordinate towards half its last value.
+
+    Returns
+    -------
+    ndarray, shape (r, n)
+        The new points, not normalised.
+
+    Raises
+    ------
+    ValueError
+        An entry repeats an index.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fit = EntryFit(np.array([[0, 1, 2]]), np.array([1.0]), np.ones(1), 3)
+    >>> bool(coordinate_sweeps(fit, np.full((1, 3), 0.5)).prod() > 0.9)
+    True
+    """
+    ordered = np.sort(fit.indices, axis=1)
+    if np.any(ordered[:, 1:] == ordered[:, :-1]):
+        raise ValueError("coordinate_sweeps needs entries at pairwise distinct indices")
+    r, n = points.shape
+    moved = points.copy()
+    containing = [np.flatnonzero((ordered == i).any(axis=1)) for i in range(n)]
+    others = [ordered[c][ordered[c] != i].reshape(len(c), -1) for i, c in enumerate(containing)]
+    damping = ridge * np.eye(r)
+    for _ in range(sweeps):
+        for i in range(n):
+            products = moved[:, others[i]].prod(axis=2)
+            right = products @ fit.values[containing[i]] + 0.5 * ridge * moved[:, i]
+            moved[:, i] = np.linalg.solve(products @ products.T + damping, right)
+    return moved
 
 
 def _residual(fit: EntryFit, model: Array) -> float:
@@ -209,7 +275,7 @@ def _residual(fit: EntryFit, model: Array) -> float:
 
 def _trial(
     fit: EntryFit, points: Array, weights: Array, normal: Array, gradient: Any, damping: float
-) -> tuple[Array, Array, float]:
+) -> tuple[Array, Array]:
     """Take one damped step; points return to unit length, their sizes go to the weights."""
     diagonal = np.real(np.diag(normal))
     damped = normal + np.diag(damping * np.maximum(diagonal, 1e-8 * diagonal.max()))
@@ -217,16 +283,35 @@ def _trial(
         factor = scipy.linalg.cho_factor(damped, lower=True, check_finite=False)
         step = scipy.linalg.cho_solve(factor, -gradient, check_finite=False)
     except np.linalg.LinAlgError:
-        return points, weights, np.inf
+        return points, weights
     r, n = points.shape
     moved = points + step[r:].reshape(n, r).T
     lengths = np.linalg.norm(moved, axis=1)
     if not np.all(np.isfinite(lengths)) or lengths.min(initial=1.0) < 1e-12:
-        return points, weights, np.inf
+        return points, weights
     new_points = moved / lengths[:, None]
     new_weights = (weights + step[:r]) * lengths**fit.order
-    monomials = evaluate_monomials(new_points, fit.indices)
-    return new_points, new_weights, _residual(fit, new_weights @ monomials)
+    return new_points, new_weights
+
+
+def _objective(fit: EntryFit, points: Array, weights: Array, ridge: float) -> float:
+    residual = _residual(fit, weights @ evaluate_monomials(points, fit.indices))
+    return float(np.sqrt(residual**2 + ridge * np.linalg.norm(weights) ** 2 / fit.norm**2))
+
+
+def _add_ridge(
+    normal: Array, gradient: Array, points: Array, weights: Array, ridge: float, order: int
+) -> None:
+    """One more residual for each term: its weight, moved to unit points."""
+    if not ridge:
+        return
+    r, n = points.shape
+    rows = np.zeros((r, r * (n + 1)), dtype=normal.dtype)
+    rows[:, :r] = np.eye(r)
+    for s in range(r):
+        rows[s, r + s :: r] = order * weights[s] * points[s].conj()
+    normal += ridge * rows.conj().T @ rows
+    gradient += ridge * rows.conj().T @ weights
 
 
 def _normal_equations(fit: EntryFit, points: Array, weights: Array) -> tuple[Array, Array]:

@@ -27,7 +27,7 @@ __all__ = ["complete_fit", "generic_rank", "search_complete"]
 
 Array = NDArray[Any]
 
-_EXTENSION_STARTS, _RANDOM_STARTS, _BINARY_STARTS = 16, 12, 80
+_EXTENSION_STARTS, _RANDOM_STARTS, _BINARY_STARTS = 32, 12, 40
 _SMALL_PROBLEM = 64  # unknowns up to which ranks are tried one after the other
 
 
@@ -166,7 +166,7 @@ class _CompleteSearch:
 
     def asked(self, rank: int) -> Outcome:
         """Fit the given rank, or fewer terms when fewer are exact in real numbers."""
-        if self.full < rank and self.full < len(self.singular):
+        if self.full < rank and (self.full < len(self.singular) or self.dimension == 1):
             fewer = self.fixed(self.full)
             if fewer.status == "exact":
                 note = f"{self.full} terms are exact; {rank} were asked for. "
@@ -176,24 +176,41 @@ class _CompleteSearch:
     def fixed(self, rank: int) -> Outcome:
         """Fit exactly the given number of terms."""
         pool = Pool(self.fit, self.limits.residual, self.refine)
-        for points, algebraic in self._starts(rank, pool):
-            pool.add(points, refine=not algebraic)
+        for points in self._starts(rank, pool):
+            pool.add(points)
         return verdict(pool, rank, self.refine)
 
     def detect(self) -> Outcome:
         """Find the rank: from the flattening, then upwards until the fit is exact."""
+        if self.gap < 10 and self.full > 1 and not self._small(self.full):
+            ratios = self.singular[: self.full - 1] / self.singular[1 : self.full]
+            rank = int(np.argmax(ratios)) + 1
+            chosen = self.full if self._within_reach(self.full) else rank
+            outcome = self.fixed(chosen)
+            note = f"the flattening shows no clear rank (largest gap {ratios.max():.1f}). "
+            return Outcome(outcome.terms, outcome.status, note + outcome.message)
         small = self.revealed * (self.dimension + 1) <= _SMALL_PROBLEM
         first = self.fixed(self.revealed)
         if first.status in ("exact", "complex"):
             return first
         if self.revealed < self.full:
-            outcome = self.fixed(self.full)
+            # weights of very different sizes look like a gap, too
+            outcome = self.fixed(self.full) if self._within_reach(self.full) else first
             if outcome.status in ("exact", "complex"):
                 return outcome
         noted = f"rank {self.revealed} by the largest gap of the flattening ({self.gap:.1e}). "
         if self.revealed < self.full and (self.gap >= 100 or not small):
             return Outcome(first.terms, first.status, noted + first.message)
         return self._climb(first) if small else first
+
+    def _within_reach(self, rank: int) -> bool:
+        """Whether algebra alone nearly reproduces the tensor."""
+        if self.dimension == 2:
+            return True
+        points = flattening_points(self.entries, self.order, self.dimension, rank, rng=self.rng)
+        if points is None or not np.all(np.isfinite(points)):
+            return False
+        return bool(terms_from_points(self.fit, points).residual <= self.limits.residual**0.5)
 
     def _climb(self, first: Outcome) -> Outcome:
         best = first
@@ -207,13 +224,15 @@ class _CompleteSearch:
                     f"the flattening has rank {self.full}, but no exact decomposition with fewer "
                     f"than {rank} terms was found. "
                 )
+                if rank >= generic_rank(self.dimension, self.order):
+                    note += "So many terms fit almost any tensor: give rank if entries are noisy. "
                 return Outcome(outcome.terms, outcome.status, note + outcome.message)
         return best
 
-    def _starts(self, rank: int, pool: Pool) -> Iterator[tuple[Array | None, bool]]:
-        """Points to start from, and whether algebra alone may have solved the problem."""
+    def _starts(self, rank: int, pool: Pool) -> Iterator[Array | None]:
+        """Algebraic points, each judged before the next; then random starts, added here."""
         if self.dimension == 1:
-            yield np.ones((1, 1)), True
+            yield np.ones((1, 1))
             return
         if self.dimension == 2:
             yield from self._binary_starts(rank, pool)
@@ -221,26 +240,26 @@ class _CompleteSearch:
             algebraic = flattening_points(
                 self.entries, self.order, self.dimension, rank, rng=self.rng
             )
-            yield algebraic, True
+            yield algebraic
             # where the flattenings determine the points they are unique: complex is final
             if pool.settled(real=algebraic is None):
                 return
             for _ in range(_EXTENSION_STARTS if algebraic is None and self._small(rank) else 0):
-                yield self._extension(rank), True
+                yield self._extension(rank)
                 if pool.settled(real=True):
                     return
         reached = bool(pool.terms)
         for _ in range(self._random_starts(rank, reached)):
             if pool.settled(real=True):
                 return
-            yield self.rng.standard_normal((rank, self.dimension)), False
+            pool.add_random(rank, self.rng)
 
-    def _binary_starts(self, rank: int, pool: Pool) -> Iterator[tuple[Array | None, bool]]:
+    def _binary_starts(self, rank: int, pool: Pool) -> Iterator[Array | None]:
         if rank > self.order:
             return
         unique = 2 * rank <= self.order + 1
         for _ in range(1 if unique else _BINARY_STARTS):
-            yield binary_form_points(self.entries, rank, rng=self.rng), True
+            yield binary_form_points(self.entries, rank, rng=self.rng)
             if pool.settled(real=not unique):
                 return
 

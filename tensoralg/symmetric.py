@@ -203,18 +203,30 @@ def _incomplete(
         f"bounds: {homogeneous_bound(n, m)} for the homogeneous generating polynomials, "
         f"{counting} by counting {len(scaled)} known entries (n={n}, m={m})"
     )
+    fit = EntryFit(tensor.indices, scaled, np.sqrt(tensor.multiplicities), n)
+    lower, revealed = 0, True
     if rank is None:
-        rank = detect_rank(entries, known, m, n, rng=rng, tol=limits.rank)
-        if rank is None:
-            raise RankBoundError(
-                "rank=None: no known block of a flattening is rank-deficient, so that the rank is "
-                f"not revealed; give rank; {bounds}"
-            )
+        lower, revealed = detect_rank(entries, known, m, n, rng=rng, tol=limits.rank)
+        rank = lower
     if rank > counting:
         raise RankBoundError(f"rank={rank} terms have more unknowns than entries; {bounds}")
-    scale = np.sqrt(tensor.multiplicities)
-    fit = EntryFit(tensor.indices, scaled, scale, n)
-    return search_incomplete(fit, entries, known, rank, rng=rng, refine=refine, tolerances=limits)
+
+    def search(count: int) -> Outcome:
+        return search_incomplete(
+            fit, entries, known, count, rng=rng, refine=refine, tolerances=limits
+        )
+
+    outcome = search(rank)
+    while not revealed and outcome.status not in ("exact", "complex"):
+        rank += 1
+        # as many unknowns as entries would fit anything
+        if rank * n >= len(scaled) or rank > lower + 3:
+            raise RankBoundError(
+                "rank=None: no known block of a flattening reveals the rank, and no rank from "
+                f"{lower} to {rank - 1} fits exactly; give rank; {bounds}"
+            )
+        outcome = search(rank)
+    return outcome
 
 
 def _no_terms(tensor: SymmetricTensor | IncompleteSymmetricTensor, scale: float) -> SymmetricResult:
