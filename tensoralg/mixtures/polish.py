@@ -167,19 +167,25 @@ def best_start(
     Mixture
         The winner after its trial steps.
     """
-    best: tuple[tuple[int, float], str, Mixture] | None = None
+    best: tuple[int, float, str, Mixture] | None = None
     steps = settings.max_iter if thorough else _TRIAL_STEPS
     for kind, starts in candidates.items():
         for start in _distinct(starts):
             result = _run(lambda: [sample], start, shift, scale, settings, steps)
-            rank = (-collapsed(result, constant, settings), result.log_likelihood)
+            failed, likelihood = collapsed(result, constant, settings), result.log_likelihood
             before = diagnostics.start_log_likelihoods.get(kind, -np.inf)
-            diagnostics.start_log_likelihoods[kind] = max(before, result.log_likelihood)
-            if best is None or rank > best[0]:
-                best = (rank, kind, Mixture(result.weights, result.means, result.covariances))
+            diagnostics.start_log_likelihoods[kind] = max(before, likelihood)
+            # a tie up to the tolerance goes to the start that came first
+            if (
+                best is None
+                or failed < best[0]
+                or (failed == best[0] and likelihood > best[1] + settings.tol)
+            ):
+                found = Mixture(result.weights, result.means, result.covariances)
+                best = (failed, likelihood, kind, found)
     assert best is not None
-    diagnostics.start = best[1]
-    return best[2]
+    diagnostics.start = best[2]
+    return best[3]
 
 
 def polish(
