@@ -49,8 +49,9 @@ def run_study(
         Where ``study.toml``, ``cells.jsonl`` and later the report are; made when missing.
     workers : int
         Number of local processes; 1 runs the cells in this one. The results do not depend on
-        it, the seconds may where the cores are shared. More than one needs the usual
-        ``if __name__ == "__main__":`` in scripts.
+        it (kernels that numba has just compiled may round differently from the same ones out
+        of its cache: the last digit), the seconds may where the cores are shared. More than
+        one needs the usual ``if __name__ == "__main__":`` in scripts.
     callback : callable, optional
         Called as ``callback(result, done, total)`` after every cell, and once before the first
         with ``None`` as the result.

@@ -63,10 +63,16 @@ def test_a_run_in_two_parts_equals_one_run(tmp_path):
 
 
 def test_processes_give_the_same_numbers(tmp_path):
-    alone = run_study(STUDY, tmp_path / "one")
-    together = run_study(STUDY, tmp_path / "two", workers=2)
-    assert timeless(together) == timeless(alone)
-    assert len(read_cells(tmp_path / "two")) == 4
+    study = replace_methods(("moments", "em-truth"))
+    alone = timeless(run_study(study, tmp_path / "one"))
+    together = timeless(run_study(study, tmp_path / "two", workers=2))
+    assert len(read_cells(tmp_path / "two")) == len(together) == 4
+    for key, cell in alone.items():
+        if key.method == "em-truth":
+            assert together[key] == cell
+        # kernels out of numba's cache may round differently from those compiled a moment ago
+        assert together[key].status == cell.status
+        assert together[key].mean_error == pytest.approx(cell.mean_error, rel=1e-9)
 
 
 def test_a_finished_study_runs_nothing(tmp_path, monkeypatch):
