@@ -37,11 +37,12 @@ def without_outliers(
     sample_weight : ndarray of shape (k,) or None
     """
     centre, scale = _robust_unit(X[:: max(1, len(X) // _SAMPLE)].astype(np.float64))
-    limit = (_DROPPED if drop else _REPORTED) * scale
+    with np.errstate(over="ignore"):
+        limit = (_DROPPED if drop else _REPORTED) * scale
     far = np.zeros(len(X), dtype=bool)
     for begin in range(0, len(X), 65536):
         rows = slice(begin, begin + 65536)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             far[rows] = (np.abs(X[rows] - centre) > limit).any(axis=1)
     diagnostics.outliers = int(far.sum())
     if not drop or not far.any():

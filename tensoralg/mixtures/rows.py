@@ -49,13 +49,16 @@ class ColumnSummary:
         """Pool two summaries (Chan, Golub, LeVeque 1983)."""
         weight = self.weight + other.weight
         share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
-        gap = other.mean - self.mean
-        spread = self.variance * (1.0 - share) + other.variance * share
+        with np.errstate(over="ignore", invalid="ignore"):  # check_spread refuses such columns
+            gap = other.mean - self.mean
+            variance = self.variance * (1.0 - share) + other.variance * share
+            variance += share * (1.0 - share) * gap**2
+            mean = self.mean + share * gap
         return ColumnSummary(
             self.rows + other.rows,
             weight,
-            self.mean + share * gap,
-            spread + share * (1.0 - share) * gap**2,
+            mean,
+            variance,
             np.minimum(self.minimum, other.minimum),
             np.maximum(self.maximum, other.maximum),
             self.total_weight + other.total_weight,
@@ -71,9 +74,11 @@ class ColumnSummary:
     @property
     def spread(self) -> Array:
         """Range of each column; 0 where the column is constant up to rounding."""
-        extent = self.maximum - self.minimum
+        with np.errstate(over="ignore"):
+            extent = self.maximum - self.minimum
         rounding = 1e3 * np.finfo(np.float64).eps * np.abs(self.mean)
-        return np.asarray(np.where(self.constant & (extent <= rounding), 0.0, extent))
+        same = self.constant & (extent <= rounding) & np.isfinite(extent)
+        return np.asarray(np.where(same, 0.0, extent))
 
     @property
     def scale(self) -> Array:
@@ -123,7 +128,7 @@ def summarise(X: Array, sample_weight: Array | None = None) -> ColumnSummary:
     total: ColumnSummary | None = None
     for begin in range(0, len(X), _BLOCK):
         rows = slice(begin, begin + _BLOCK)
-        with np.errstate(over="ignore", invalid="ignore"):  # check_spread refuses such columns
+        with np.errstate(over="ignore", invalid="ignore"):  # as in `merged`
             part = _summarise_block(X[rows], w[rows])
         total = part if total is None else total.merged(part)
     if total is None:
