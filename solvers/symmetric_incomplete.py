@@ -162,7 +162,7 @@ def search_incomplete(
     square_free = not known[~distinct].any()
     algebraic = rank <= bound and bool(known[distinct].all())
     if algebraic:
-        note = "from the generating polynomials. "
+        note = "By the generating polynomials: "
         for points in _split_starts(entries, known, order, dimension, rank, rng):
             pool.add(points)
             if pool.settled(real=False):

@@ -2,6 +2,7 @@
 
 import operator
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +98,7 @@ def decompose(
     NotSymmetricError
         A dense array that is not symmetric.
     ValueError
-        An order below 3, complex entries, NaN or infinite values, a negative rank.
+        An order below 3, complex entries, no known entry, NaN or infinite values, a negative rank.
 
     Warns
     -----
@@ -127,7 +128,9 @@ def decompose(
     count = None if rank is None else _rank(rank)
     generator = np.random.default_rng(rng)
     values = tensor.entries if isinstance(tensor, SymmetricTensor) else tensor.values
-    scale = float(np.abs(values).max(initial=0.0))
+    if not len(values):
+        raise ValueError("T has no known entry")
+    scale = float(np.abs(values).max())
     if scale == 0.0 or count == 0:
         return _no_terms(tensor, scale)
     limits = _TOLERANCES["float32" if values.dtype == np.float32 else "float64"]
@@ -203,30 +206,49 @@ def _incomplete(
         f"bounds: {homogeneous_bound(n, m)} for the homogeneous generating polynomials, "
         f"{counting} by counting {len(scaled)} known entries (n={n}, m={m})"
     )
-    fit = EntryFit(tensor.indices, scaled, np.sqrt(tensor.multiplicities), n)
-    lower, revealed = 0, True
-    if rank is None:
-        lower, revealed = detect_rank(entries, known, m, n, rng=rng, tol=limits.rank)
-        rank = lower
-    if rank > counting:
+    if rank is not None and rank > counting:
         raise RankBoundError(f"rank={rank} terms have more unknowns than entries; {bounds}")
+    fit = EntryFit(tensor.indices, scaled, np.sqrt(tensor.multiplicities), n)
 
     def search(count: int) -> Outcome:
         return search_incomplete(
             fit, entries, known, count, rng=rng, refine=refine, tolerances=limits
         )
 
-    outcome = search(rank)
-    while not revealed and outcome.status not in ("exact", "complex"):
-        rank += 1
-        # as many unknowns as entries would fit anything
-        if rank * n >= len(scaled) or rank > lower + 3:
-            raise RankBoundError(
-                "rank=None: no known block of a flattening reveals the rank, and no rank from "
-                f"{lower} to {rank - 1} fits exactly; give rank; {bounds}"
-            )
+    lower, revealed = detect_rank(entries, known, m, n, rng=rng, tol=limits.rank)
+    if rank is None:
+        return _detected(search, lower, revealed, counting, bounds)
+    if revealed and lower < rank:
+        # superfluous terms would fit as well, with arbitrary points
+        fewer = search(lower)
+        if fewer.status == "exact":
+            note = f"{lower} terms are exact; {rank} were asked for. "
+            return Outcome(fewer.terms, fewer.status, note + fewer.message)
+    return search(rank)
+
+
+def _detected(
+    search: Callable[[int], Outcome], lower: int, revealed: bool, counting: int, bounds: str
+) -> Outcome:
+    """Search at the revealed rank, or upwards from a lower bound until the fit is exact."""
+    if lower > counting:
+        raise RankBoundError(
+            f"rank=None: the known entries show rank {lower} or more, which has more unknowns than "
+            f"entries; {bounds}"
+        )
+    outcome = search(lower)
+    if revealed or outcome.status in ("exact", "complex"):
+        return outcome
+    last = min(lower + 3, counting - 1)  # as many unknowns as entries would fit anything
+    for rank in range(lower + 1, last + 1):
         outcome = search(rank)
-    return outcome
+        if outcome.status in ("exact", "complex"):
+            note = f"no exact decomposition with fewer than {rank} terms was found. "
+            return Outcome(outcome.terms, outcome.status, note + outcome.message)
+    raise RankBoundError(
+        "rank=None: no known block of a flattening reveals the rank, and no rank from "
+        f"{lower} to {max(last, lower)} fits exactly; give rank; {bounds}"
+    )
 
 
 def _no_terms(tensor: SymmetricTensor | IncompleteSymmetricTensor, scale: float) -> SymmetricResult:

@@ -68,10 +68,21 @@ def test_above_the_bound_falls_back_to_least_squares():
     assert angle_error(points, best.decomposition.points) < 1e-6
 
 
+@pytest.mark.parametrize(("dimension", "order", "rank"), [(8, 4, 2), (15, 3, 4)])
+def test_superfluous_terms_are_left_out(dimension, order, rank):
+    points, tensor = distinct_tensor(dimension, order, rank, seed=10)
+    result = decompose(tensor, rank + 1, rng=0)
+    assert (result.status, result.decomposition.rank) == ("exact", rank)
+    assert f"{rank + 1} were asked for" in result.message
+    assert angle_error(points, result.decomposition.points) < 1e-7
+
+
 def test_counting_bound_names_every_bound():
     _, tensor = distinct_tensor(8, 4, 2, seed=0)
     with pytest.raises(RankBoundError, match=r"rank=9.*3 for the homogeneous.*8 by counting 70"):
         decompose(tensor, 9)
+    with pytest.raises(ValueError, match="no known entry"):
+        decompose(IncompleteSymmetricTensor(np.zeros((0, 3), int), np.zeros(0), 3, 3), 1)
 
 
 def test_general_pattern_of_known_entries():
