@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tensoralg.solvers.anderson_acceleration import AndersonAcceleration
+from tensoralg.solvers.expectation_parameters import (
+    FloatArray,
+    Parameters,
+    bounded_weights,
+    check_parameters,
+    coordinates,
+    feasible,
+    from_coordinates,
+    information,
+)
 from tensoralg.solvers.expectation_starts import initial_parameters, kmeans_plus_plus
 from tensoralg.solvers.expectation_steps import (
     Chunks,
     Data,
-    FloatArray,
-    Parameters,
-    bounded_weights,
+    Statistics,
     check_floor,
-    check_parameters,
     check_standardisation,
     collect,
     log_density,
@@ -39,6 +47,8 @@ __all__ = [
     "responsibilities",
 ]
 
+_LOCAL = 1e-2  # gain per unit weight below which steps are extrapolated
+_ROUNDING = 1e-13  # gains below this are noise
 _DEAD = 1e-8  # share of the total weight below which a component explains nothing
 _MAX_RESTARTS = 3  # per component
 
@@ -104,6 +114,7 @@ def expectation_maximization(
     floor: npt.ArrayLike = 1e-6,
     minimum_weight: float = 0.0,
     missing: bool = False,
+    acceleration: Literal["anderson"] | None = "anderson",
     callback: Callable[[int, float], Any] | None = None,
 ) -> EMResult:
     """Maximise the likelihood of a diagonal Gaussian mixture from a start.
@@ -132,6 +143,9 @@ def expectation_maximization(
         NaN marks a missing cell. The likelihood is that of the observed cells (missing at random);
         labels are the only latent variables, so M steps are over observed cells and the observed
         likelihood never decreases.
+    acceleration : {"anderson", None}
+        Extrapolate once steps gain little. An extrapolated point that is not better than a plain
+        step is dropped, at the cost of one pass, so the likelihood never decreases.
     callback : callable, optional
         Called as ``callback(iteration, log_likelihood)``; a truthy return stops.
 
@@ -165,9 +179,15 @@ def expectation_maximization(
     start = check_parameters(weights, means, covariances)
     r, d = start.means.shape
     floor = check_floor(floor, d)
-    _check_options(tol, max_iter, minimum_weight, r)
+    _check_options(tol, max_iter, minimum_weight, r, acceleration)
     data = Data(chunks, *check_standardisation(shift, scale, d), bool(missing))
-    run = _Run(data, start, floor, minimum_weight)
+    run = _Run(
+        data,
+        start,
+        floor,
+        minimum_weight,
+        None if acceleration is None else AndersonAcceleration(),
+    )
     return run.iterate(tol, max_iter, callback)
 
 
@@ -175,42 +195,88 @@ class _Run:
     """The state of one run: parameters, components still alive, history."""
 
     def __init__(
-        self, data: Data, start: Parameters, floor: FloatArray, minimum_weight: float
+        self,
+        data: Data,
+        start: Parameters,
+        floor: FloatArray,
+        minimum_weight: float,
+        acceleration: AndersonAcceleration | None,
     ) -> None:
         self.data, self.floor, self.minimum_weight = data, floor, minimum_weight
+        self.acceleration = acceleration
         self.kept = np.arange(start.weights.size)
         self.restarts = np.zeros(start.weights.size, dtype=np.int64)
         self.history: list[float] = []
+        self.gains: list[float] = []  # of plain steps in a row
         self.n_iter = 0
-        self.parameters = start._replace(
-            weights=bounded_weights(start.weights, minimum_weight),
-            covariances=np.maximum(start.covariances, floor),
-        )
+        self.parameters = feasible(start, floor, minimum_weight)  # the start, then M steps
+        self.extrapolated: Parameters | None = None  # tried in place of `parameters`
+        self.required = -np.inf  # likelihood of an extrapolated point that is accepted
 
     def iterate(
         self, tol: float, max_iter: int, callback: Callable[[int, float], Any] | None
     ) -> EMResult:
         status = "max_iter"
-        gains: list[float] = []
-        while self.n_iter < max_iter:
-            statistics = collect(self.data, self.parameters)
+        while self.n_iter < max_iter and status == "max_iter":
+            point = self.parameters if self.extrapolated is None else self.extrapolated
+            statistics = collect(self.data, point)
             self.n_iter += 1
-            likelihood = statistics.log_likelihood
-            if self.history:
-                gains.append(likelihood - self.history[-1])
-            self.history.append(likelihood)
-            dead = np.flatnonzero(statistics.mass < _DEAD * statistics.total_weight)
-            self.parameters = maximise(self.parameters, statistics, self.floor, self.minimum_weight)
-            if dead.size:
-                self._revive(dead)
-                gains.clear()
-            elif _is_converged(gains, tol):
+            if self.extrapolated is not None and not statistics.log_likelihood >= self.required:
+                self._reject()
+            elif self._advance(point, statistics) < tol:
                 status = "converged"
-            if callback is not None and callback(self.n_iter, likelihood):
+            if callback is not None and callback(self.n_iter, self.history[-1]):
                 status = "interrupted"
-            if status != "max_iter":
-                break
         return self._result(status, tol)
+
+    def _reject(self) -> None:
+        if self.acceleration is not None:
+            self.acceleration.reject()
+        self.extrapolated = None
+
+    def _advance(self, point: Parameters, statistics: Statistics) -> float:
+        """Take the M step from an accepted point; return the gain, last or to come, if larger."""
+        likelihood = statistics.log_likelihood
+        gain = likelihood - self.history[-1] if self.history else np.inf
+        self.history.append(likelihood)
+        if self.extrapolated is None:
+            self.gains.append(gain)
+        elif self.acceleration is not None:
+            self.gains.clear()
+            self.acceleration.accept()
+        self.parameters = maximise(point, statistics, self.floor, self.minimum_weight)
+        self.extrapolated = None
+        dead = np.flatnonzero(statistics.mass < _DEAD * statistics.total_weight)
+        if dead.size:
+            self._revive(dead)
+            self.gains.clear()
+            if self.acceleration is not None:
+                self.acceleration.clear()
+            return np.inf
+        return max(gain, self._to_come(point, likelihood, gain))
+
+    def _to_come(self, point: Parameters, likelihood: float, gain: float) -> float:
+        """Extrapolate; estimate the likelihood that is still to be gained."""
+        expected = _aitken(self.gains)
+        if self.acceleration is None:
+            return expected
+        x, image = coordinates(point), coordinates(self.parameters)
+        self.acceleration.remember(x, image)
+        metric, unit = information(self.parameters)
+        step = image - x
+        least = 0.5 * float(metric @ step**2)  # what the plain step gains, to second order
+        if gain > _LOCAL:
+            return expected
+        target = self.acceleration.extrapolate(metric, unit)
+        if target is not None:
+            self.extrapolated = feasible(
+                from_coordinates(target, point.means.shape), self.floor, self.minimum_weight
+            )
+            # no worse than the plain step can be trusted to be
+            self.required = likelihood + 0.5 * least
+            expected = 0.5 * float((metric * step) @ (target - x))
+        curvature = self.acceleration.curvature
+        return max(expected, least / curvature) if curvature > 0.0 else np.inf
 
     def _revive(self, dead: npt.NDArray[np.int64]) -> None:
         """Start dead components at the worst-explained rows; remove those that died too often."""
@@ -257,20 +323,24 @@ class _Run:
         )
 
 
-def _is_converged(gains: list[float], tol: float) -> bool:
-    """Whether the last gain and Aitken's estimate of all that are to come are below `tol`."""
-    if len(gains) < 2 or gains[-1] >= tol:
-        return False
-    if gains[-1] <= 1e-3 * tol:  # rounding makes the ratio meaningless
-        return True
-    ratio = gains[-1] / gains[-2] if gains[-2] > 0 else 1.0
-    return ratio < 1.0 and gains[-1] * ratio / (1.0 - ratio) < tol
+def _aitken(gains: list[float]) -> float:
+    """Estimate the sum of the gains to come from the ratio of the last two."""
+    if gains and abs(gains[-1]) < _ROUNDING:
+        return 0.0
+    if len(gains) < 2 or not 0.0 < gains[-1] < gains[-2]:
+        return np.inf
+    ratio = gains[-1] / gains[-2]
+    return gains[-1] * ratio / (1.0 - ratio)
 
 
-def _check_options(tol: float, max_iter: int, minimum_weight: float, r: int) -> None:
+def _check_options(
+    tol: float, max_iter: int, minimum_weight: float, r: int, acceleration: str | None
+) -> None:
     if not tol >= 0:
         raise ValueError(f"tol: {tol!r}; expected a number >= 0")
     if max_iter != int(max_iter) or max_iter < 1:
         raise ValueError(f"max_iter: {max_iter!r}; expected an integer >= 1")
     if not 0 <= minimum_weight <= 1 / r:
         raise ValueError(f"minimum_weight: {minimum_weight!r}; expected 0 <= value <= 1/{r}")
+    if acceleration not in ("anderson", None):
+        raise ValueError(f"acceleration: {acceleration!r}; expected 'anderson' or None")

@@ -9,20 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoralg.core.errors import ShapeError
+from tensoralg.solvers.expectation_parameters import (
+    FloatArray,
+    Parameters,
+    bounded_weights,
+    check_parameters,
+)
 
-FloatArray = npt.NDArray[np.float64]
 Chunks = Callable[[], Iterable[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]]]
 
 _PIECE = 4096  # rows
 _LOG_TWO_PI = 1.8378770664093453
-
-
-class Parameters(NamedTuple):
-    """A mixture: weights (r,), means (r, d) and variances (r, d)."""
-
-    weights: FloatArray
-    means: FloatArray
-    covariances: FloatArray
 
 
 class Statistics(NamedTuple):
@@ -98,19 +95,6 @@ def maximise(
         means,
         covariances,
     )
-
-
-def bounded_weights(weights: FloatArray, minimum: float) -> FloatArray:
-    """Maximise sum_s weights_s log v_s over v >= minimum, sum v = 1."""
-    weights = weights / weights.sum()
-    low = weights < minimum
-    while low.any():
-        rest = (1.0 - minimum * low.sum()) / weights[~low].sum()
-        bounded = np.where(low, minimum, weights * rest)
-        if not (bounded < minimum).any():
-            return bounded
-        low |= bounded < minimum
-    return weights
 
 
 def _kernel_parameters(
@@ -262,28 +246,6 @@ def _evaluate(
             table[piece],
         )
     return density, table, far
-
-
-def check_parameters(
-    weights: npt.ArrayLike, means: npt.ArrayLike, covariances: npt.ArrayLike
-) -> Parameters:
-    """Return copies as float64, weights normalised."""
-    w = np.array(weights, dtype=np.float64)
-    mu = np.array(means, dtype=np.float64)
-    var = np.array(covariances, dtype=np.float64)
-    if w.ndim != 1 or w.size == 0:
-        raise ShapeError(f"weights: shape {w.shape}, expected (r,) with r >= 1")
-    if mu.ndim != 2 or len(mu) != w.size or mu.shape[1] == 0:
-        raise ShapeError(f"means: shape {mu.shape}, expected ({w.size}, d) with d >= 1")
-    if var.shape != mu.shape:
-        raise ShapeError(f"covariances: shape {var.shape}, expected that of means, {mu.shape}")
-    if not (np.isfinite(w).all() and (w >= 0).all() and w.sum() > 0):
-        raise ValueError(f"weights: {w}; expected finite, nonnegative, with a positive sum")
-    if not np.isfinite(mu).all():
-        raise ValueError("means: NaN or inf; expected finite numbers")
-    if not (np.isfinite(var).all() and (var > 0).all()):
-        raise ValueError(f"covariances: smallest is {var.min()}; expected finite and positive")
-    return Parameters(w / w.sum(), mu, var)
 
 
 def check_standardisation(
