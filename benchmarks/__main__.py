@@ -18,7 +18,8 @@ RESULTS = Path(__file__).parent / "results"
 
 def processor() -> str:
     """The processor's name, as far as the system tells."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+    listing = Path("/proc/cpuinfo")
+    for line in listing.read_text().splitlines() if listing.exists() else []:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()

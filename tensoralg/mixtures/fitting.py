@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from tensoralg.core.indices import multi_indices, rank_multi_indices
 from tensoralg.mixtures.bounds import Form
@@ -176,15 +177,17 @@ def starts_from_values(
     chosen = _select(values, m, dimension, active)
     if not _complete(chosen, m, len(active)):
         return []
-    starts, report = moment_starts(
-        chosen,
-        m,
-        len(active),
-        r,
-        form=settings.form if algebraic else None,
-        floor=np.full(len(active), settings.floor),
-        rng=settings.rng,
-    )
+    # many small matrices: waking threads for each costs more than they give
+    with threadpool_limits(limits=1, user_api="blas"):
+        starts, report = moment_starts(
+            chosen,
+            m,
+            len(active),
+            r,
+            form=settings.form if algebraic else None,
+            floor=np.full(len(active), settings.floor),
+            rng=settings.rng,
+        )
     diagnostics.start = report.method
     diagnostics.splits, diagnostics.refined = report.splits, report.refined
     diagnostics.complex_pairs = report.complex_pairs
