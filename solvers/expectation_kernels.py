@@ -143,19 +143,34 @@ def _assign_far_rows(values, root, offset, q, density):  # type: ignore[no-untyp
 
 
 @_sums
-def _normalise(q, weight, density, total, mass):  # type: ignore[no-untyped-def]
-    """Turn log joint densities into weight * responsibility and their maxima into log densities."""
+def _exponentiate(q, total):  # type: ignore[no-untyped-def]
+    """Exponentials in place and their sums; count the rows whose sum is too small or large."""
     for i in range(BLOCK):
         total[i] = 0.0
     for s in range(q.shape[0]):
         row = q[s]
-        for i in range(BLOCK):
-            row[i] -= density[i]
         # alone in its loop: with the sum beside it the compiled code is slower
         for i in range(BLOCK):
             row[i] = exponential(row[i])
         for i in range(BLOCK):
             total[i] += row[i]
+    outside = 0
+    for i in range(BLOCK):
+        outside += 0 if 1e-200 < total[i] < 1e300 else 1
+    return outside
+
+
+@_sums
+def _subtract(q, density):  # type: ignore[no-untyped-def]
+    for s in range(q.shape[0]):
+        row = q[s]
+        for i in range(BLOCK):
+            row[i] -= density[i]
+
+
+@_sums
+def _normalise(q, weight, density, total, mass):  # type: ignore[no-untyped-def]
+    """Turn exponentials into weight * responsibility and add the log of their sums to `density`."""
     for i in range(BLOCK):
         density[i] += logarithm(total[i])
         total[i] = weight[i] / total[i]
@@ -172,14 +187,26 @@ def _normalise(q, weight, density, total, mass):  # type: ignore[no-untyped-def]
 @_strict
 def _expect(values, observed, missing, root, offset, constant, weight, q, density, total, mass):  # type: ignore[no-untyped-def]
     """E step of a block: weight * responsibility in `q`, log densities; return the far rows."""
+    far = 0
     if missing:
         _mask(values, observed)
-        _log_joint_missing(values, observed, root, offset, constant, q)
-    else:
-        _log_joint(values, root, offset, constant, q)
-    far = _largest_joint(q, density)
-    if far > 0:
-        _assign_far_rows(values, root, offset, q, density)
+    # exponentials of log joint densities as they are, and less each row's largest where these
+    # leave the range of numbers
+    for attempt in range(2):
+        if missing:
+            _log_joint_missing(values, observed, root, offset, constant, q)
+        else:
+            _log_joint(values, root, offset, constant, q)
+        if attempt == 0:
+            for i in range(BLOCK):
+                density[i] = 0.0
+        else:
+            far = _largest_joint(q, density)
+            if far > 0:
+                _assign_far_rows(values, root, offset, q, density)
+            _subtract(q, density)
+        if _exponentiate(q, total) == 0:
+            break
     _normalise(q, weight, density, total, mass)
     return far
 
@@ -283,7 +310,7 @@ def _gather_missing(values, known, q, root, offset, seen, first, second):  # typ
 
 
 @_strict
-def accumulate(X, sample_weight, shift, inverse_scale, root, offset, constant, missing, sums):  # type: ignore[no-untyped-def]
+def accumulate(X, sample_weight, shift, inverse_scale, mixture, missing, sums):  # type: ignore[no-untyped-def]
     """Add the sufficient statistics of one chunk to `sums`.
 
     Parameters
@@ -292,10 +319,10 @@ def accumulate(X, sample_weight, shift, inverse_scale, root, offset, constant, m
     sample_weight : (n,) or (0,) float64 array
         Empty means that every weight is 1.
     shift, inverse_scale : (d,) arrays
-    root, offset : (r, d) arrays
-        1 / sd and mean / sd of every component and column.
-    constant : (r,) array
-        Log weight, plus the Gaussian's log constant unless `missing`.
+    mixture : tuple
+        root and offset (r, d): 1 / sd and mean / sd of every component and column; constant (r,):
+        log weight, plus the Gaussian's log constant unless `missing`, less reference (float):
+        about the log density of a typical row; log joint densities exceed it by less than 700.
     missing : bool
         NaN marks a missing cell.
     sums : tuple of arrays
@@ -303,6 +330,7 @@ def accumulate(X, sample_weight, shift, inverse_scale, root, offset, constant, m
         its rounding error, the total weight and the number of far rows.
     """
     n, d = X.shape
+    root, offset, constant, reference = mixture
     seen, first, second, scalars = sums[1:]
     mass = np.zeros(root.shape[0])
     near = not missing
@@ -328,6 +356,7 @@ def accumulate(X, sample_weight, shift, inverse_scale, root, offset, constant, m
             values, observed, missing, root, offset, constant, weight, q, density, total, mass
         )
         likelihood, block_weight = _weighted_sum(weight, density)
+        likelihood += block_weight * reference
         scalars[2] += block_weight
         # compensated over blocks: the stopping rule compares sums that agree to many digits
         likelihood -= scalars[1]
@@ -347,9 +376,10 @@ def accumulate(X, sample_weight, shift, inverse_scale, root, offset, constant, m
 
 
 @_strict
-def evaluate(X, shift, inverse_scale, root, offset, constant, missing, density_out, q_out):  # type: ignore[no-untyped-def]
+def evaluate(X, shift, inverse_scale, mixture, missing, density_out, q_out):  # type: ignore[no-untyped-def]
     """Write log densities (n,) and responsibilities (n, r or 0); return the number of far rows."""
     n, d = X.shape
+    root, offset, constant, reference = mixture
     root, offset = _padded(root), _padded(offset)
     values = np.zeros((root.shape[1], BLOCK))
     observed = np.empty((d if missing else 1, BLOCK))
@@ -363,7 +393,7 @@ def evaluate(X, shift, inverse_scale, root, offset, constant, missing, density_o
             values, observed, missing, root, offset, constant, weight, q, density, total, mass
         )
         for i in range(stop - start):
-            density_out[start + i] = density[i]
+            density_out[start + i] = max(density[i] + reference, LOWEST)
             for s in range(q_out.shape[1]):
                 q_out[start + i, s] = q[s, i]
     return far

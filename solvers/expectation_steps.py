@@ -48,13 +48,13 @@ def collect(data: Data, parameters: Parameters) -> Statistics:
 
     r, d = parameters.means.shape
     sums = (np.zeros(r), np.zeros((r, d)), np.zeros((r, d)), np.zeros((r, d)), np.zeros(4))
-    kernel = _kernel_parameters(parameters, data.missing)
+    mixture = _kernel_parameters(parameters, data.missing)
     for number, (chunk, sample_weight) in enumerate(data.chunks()):
         X, weight = check_chunk(chunk, sample_weight, d, f"chunk {number}")
         far = sums[4][3]
         for piece, rows in _pieces(X):
             accumulate(
-                rows, weight[piece], data.shift, data.inverse_scale, *kernel, data.missing, sums
+                rows, weight[piece], data.shift, data.inverse_scale, mixture, data.missing, sums
             )
         if sums[4][3] > far:
             check_finite(X, weight, data.missing, f"chunk {number}")
@@ -99,14 +99,20 @@ def maximise(
 
 def _kernel_parameters(
     parameters: Parameters, missing: bool
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """1 / sd, mean / sd and the log constants that the kernels take."""
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """1 / sd, mean / sd, log constants and the reference that the kernels take."""
     root = 1.0 / np.sqrt(parameters.covariances)
     with np.errstate(divide="ignore"):
         constant = np.log(parameters.weights)
-    if not missing:
-        constant = constant - 0.5 * np.sum(np.log(parameters.covariances) + _LOG_TWO_PI, axis=1)
-    return root, parameters.means * root, constant
+    levels = np.log(root) - 0.5 * _LOG_TWO_PI
+    if missing:
+        largest = np.max(constant + np.maximum(levels, 0.0).sum(axis=1))
+    else:
+        constant += levels.sum(axis=1)
+        largest = constant.max()
+    # squared distances are about d, and exponentials of up to 600 stay finite
+    reference = float(largest) - min(0.5 * root.shape[1], 600.0)
+    return root, parameters.means * root, constant - reference, reference
 
 
 def worst_row(data: Data, parameters: Parameters) -> FloatArray:
@@ -233,14 +239,14 @@ def _evaluate(
     from tensoralg.solvers.expectation_kernels import evaluate as kernel
 
     density, table = np.empty(len(X)), np.empty((len(X), columns))
-    packed = _kernel_parameters(parameters, data.missing)
+    mixture = _kernel_parameters(parameters, data.missing)
     far = 0
     for piece, rows in _pieces(X):
         far += kernel(
             rows,
             data.shift,
             data.inverse_scale,
-            *packed,
+            mixture,
             data.missing,
             density[piece],
             table[piece],

@@ -130,6 +130,19 @@ def test_pass_equals_numpy_reference(n, d, r, offset, missing):
     assert found.log_likelihood * found.total_weight == pytest.approx(likelihood, rel=1e-12)
 
 
+def test_pass_when_densities_differ_by_more_than_exponentials_can():
+    rng = np.random.default_rng(0)
+    d = 200
+    truth = (np.array([0.5, 0.5]), np.zeros((2, d)), np.array([[1e-8], [1.0]]) * np.ones((2, d)))
+    X = draw(rng, 300, *truth)
+    found = statistics(X, truth)
+    mass, _, first, second, likelihood = reference_statistics(X, np.ones(300), *truth)
+    np.testing.assert_allclose(found.mass, mass, rtol=1e-12)
+    np.testing.assert_allclose(found.first, first, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.second, second, rtol=1e-10)
+    assert found.log_likelihood * 300 == pytest.approx(likelihood, rel=1e-12)
+
+
 def test_one_iteration_equals_scikit_learn():
     X, _, start = problem(n=2000, d=7, r=4)
     peer = GaussianMixture(
