@@ -356,12 +356,18 @@ def test_dead_components_are_started_anew():
 
 
 def test_component_that_dies_again_is_removed_and_named():
-    X = np.zeros((50, 1))
-    start = ([0.5, 0.5], [[0.0], [1e6]], [[1.0], [1.0]])
-    result = expectation_maximization(source(X), *start, floor=1e-4, max_iter=50)
-    assert np.isfinite(result.means).all()
-    assert result.weights.sum() == pytest.approx(1.0)
+    # the worst-explained row weighs next to nothing: a component started there dies again
+    X = np.append(np.random.default_rng(0).standard_normal((200, 1)), [[1e3]], axis=0)
+    sample_weight = np.append(np.ones(200), 1e-12)
+    start = ([0.3, 0.3, 0.4], [[-1.0], [1e6], [1.0]], [[1.0], [1.0], [1.0]])
+    result = expectation_maximization(source(X, sample_weight), *start, max_iter=500)
+    assert result.status == "collapsed"
+    assert "[1]" in result.message
     assert result.restarted == (1,)
+    np.testing.assert_array_equal(result.kept, [0, 2])
+    assert result.means.shape == result.floored.shape == (2, 1)
+    assert result.weights.sum() == pytest.approx(1.0)
+    assert np.abs(result.means).max() < 3.0
 
 
 def test_floors_are_reported_by_column():
