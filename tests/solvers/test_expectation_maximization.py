@@ -495,6 +495,15 @@ def test_seeding_sees_weights_as_repeats_in_any_order():
     assert not np.array_equal(kmeans_plus_plus(X, 6, rng=1), kmeans_plus_plus(X, 6, rng=2))
 
 
+def test_seeding_on_a_subsample_does_not_see_the_order_of_rows():
+    X, truth, _ = problem(n=30_000, d=3, r=3, separation=6.0)
+    found = initial_parameters(X, 3, rng=1)
+    for a, b in zip(found, initial_parameters(X[::-1], 3, rng=1), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    order = np.argmin(np.linalg.norm(found[1][:, None] - truth[1], axis=2), axis=1)
+    np.testing.assert_allclose(found[1], truth[1][order], atol=0.1)
+
+
 def test_initial_parameters_find_separated_clusters():
     X, truth, _ = problem(n=3000, d=4, r=3, separation=6.0)
     weights, means, covariances = initial_parameters(X * 10 + 5, 3, rng=0, shift=5.0, scale=10.0)
