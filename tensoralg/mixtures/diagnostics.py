@@ -50,7 +50,7 @@ class FitDiagnostics:
     constant_columns : list of int
         Columns that took no part in the moments.
     outliers : int
-        Rows that ``robust=True`` left out, or, without it, rows beyond ten robust deviations.
+        Rows that ``robust=True`` left out, or, without it, rows beyond fifty robust deviations.
     missing : int
         Missing cells.
     """

@@ -78,8 +78,8 @@ def accumulate(
     ColumnSummary
         Means, variances and ranges.
     MomentAccumulator or None
-        Moments about the overall mean in units of the standard deviation; with missing cells,
-        about the first chunk's.
+        Moments about the overall mean (with missing cells: that of the first chunk) in units of
+        the standard deviation.
     dtype
         Of the first chunk.
     """
@@ -106,8 +106,9 @@ def accumulate(
             accumulator.update(X, sample_weight=weights)
     if total is None:
         raise ValueError("X has no rows: an empty iterable, or chunks without rows")
-    if accumulator is not None and not settings.missing:
-        accumulator = accumulator.rebased(total.mean, total.scale)
+    if accumulator is not None:
+        # with missing cells only the unit can be changed
+        accumulator = accumulator.rebased(None if settings.missing else total.mean, total.scale)
     return total, accumulator, dtype
 
 

@@ -232,7 +232,7 @@ class MomentAccumulator:
         Raises
         ------
         ValueError
-            A property differs (both values are named), or shift or scale differ with `missing`.
+            A property differs (both values are named), or the shift differs with `missing`.
         TypeError
             `other` is no accumulator, or holds arrays of another library.
 
@@ -282,8 +282,8 @@ class MomentAccumulator:
         Raises
         ------
         ValueError
-            An argument is out of range, or a value differs from the present one with `missing`,
-            where the sums cannot be re-expanded.
+            An argument is out of range, or another origin with `missing`, where the sums over
+            other rows that it takes are not known.
 
         Examples
         --------
@@ -298,14 +298,14 @@ class MomentAccumulator:
         result.scale = self.scale if new_scale is None else new_scale
         if self._gram is None or self._same_basis(result):
             return result
-        if self.missing:
-            raise ValueError(
-                "accumulators with missing=True cannot change shift or scale: here they are "
-                f"{self.shift} and {self.scale}, wanted {result.shift} and {result.scale}; "
-                "give both accumulators the same shift and scale from the start"
-            )
         assert self.shift is not None
         assert result.shift is not None
+        if self.missing and not np.array_equal(self.shift, result.shift):
+            raise ValueError(
+                "accumulators with missing=True cannot change their shift: here it is "
+                f"{self.shift}, wanted {result.shift}; give both accumulators the same shift from "
+                "the start"
+            )
         result._gram = rebased_gram(
             self._gram,
             self.dimension,

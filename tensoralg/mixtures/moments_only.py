@@ -237,19 +237,19 @@ def fit_accumulator(
         raise ValueError(f"column {int(np.flatnonzero(np.isnan(mean))[0])} holds nothing but NaN")
     variance = np.maximum(second - mean**2, 0.0)
     constant = variance <= 1e-14 * np.maximum(second, np.finfo(np.float64).tiny)
-    shift, scale = np.asarray(accumulator.shift, dtype=np.float64), accumulator.scale
+    shift = np.asarray(accumulator.shift, dtype=np.float64)
+    scale = np.where(constant, 1.0, accumulator.scale * np.sqrt(variance))
+    offset = accumulator.scale * mean
     if not accumulator.missing:
-        shift = shift + scale * mean
-        scale = np.where(constant, 1.0, scale * np.sqrt(variance))
-        values = accumulator.rebased(shift, scale).homogenised()
+        shift, offset = shift + offset, np.zeros_like(shift)
+    values = accumulator.rebased(shift, scale).homogenised()
     check_spread(np.where(constant, 0.0, scale), np.dtype(np.float64))
     note_constant(constant, diagnostics)
     settings = one_if_constant(constant, settings)
     if settings.n_components == 1:
         finish_one(diagnostics)
         one = closed_form(d, settings.floor, constant)
-        if accumulator.missing:
-            one = Mixture(one.weights, mean[None], np.maximum(variance, settings.floor)[None])
+        one = Mixture(one.weights, (offset / scale)[None], one.variances)
         return in_units(one, shift, scale, diagnostics, dtype=np.dtype(np.float64))
     values = _up_to(values, m, settings.order, d)
     columns = np.flatnonzero(~constant)

@@ -85,7 +85,7 @@ def fit_source(
         return _polished(source, [start], summary, shift, scale, settings, diagnostics, dtype)
     assert accumulator is not None
     if settings.missing:
-        shift, scale = np.asarray(accumulator.shift), accumulator.scale
+        shift = np.asarray(accumulator.shift)
     starts = judged_starts(
         accumulator.homogenised(),
         accumulator.dimension,

@@ -36,7 +36,10 @@ def without_outliers(
     X : ndarray of shape (k, d)
     sample_weight : ndarray of shape (k,) or None
     """
-    centre, scale = _robust_unit(X[:: max(1, len(X) // _SAMPLE)].astype(np.float64))
+    sample = slice(None, None, max(1, len(X) // _SAMPLE))
+    centre, scale = _robust_unit(
+        X[sample].astype(np.float64), None if sample_weight is None else sample_weight[sample]
+    )
     with np.errstate(over="ignore"):
         limit = (_DROPPED if drop else _REPORTED) * scale
     far = np.zeros(len(X), dtype=bool)
@@ -50,13 +53,23 @@ def without_outliers(
     return X[~far], None if sample_weight is None else sample_weight[~far]
 
 
-def _robust_unit(X: Array) -> tuple[Array, Array]:
-    """Median and scaled median absolute deviation; the standard deviation where that is 0."""
-    median = np.nanmedian if np.isnan(X).any() else np.median
-    centre = median(X, axis=0)
+def _robust_unit(X: Array, weights: Array | None) -> tuple[Array, Array]:
+    """Median and scaled median absolute deviation; the largest deviation where that is 0."""
+    centre = _median(X, weights)
     deviation = np.abs(X - centre)
-    scale = 1.4826 * median(deviation, axis=0)
+    scale = 1.4826 * _median(deviation, weights)
     flat = scale == 0
     if flat.any():
         scale[flat] = np.nanmax(deviation[:, flat], axis=0)
     return centre, scale
+
+
+def _median(X: Array, weights: Array | None) -> Array:
+    """Median of the cells of each column that are there; weight 3 counts as three rows."""
+    medians = np.full(X.shape[1], np.nan)
+    for j, column in enumerate(X.T):
+        there = ~np.isnan(column)
+        w = None if weights is None else weights[there]
+        if there.any():
+            medians[j] = np.quantile(column[there], 0.5, weights=w, method="inverted_cdf")
+    return medians

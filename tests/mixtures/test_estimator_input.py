@@ -406,3 +406,35 @@ def test_warnings_point_at_the_caller() -> None:
         DiagonalGaussianMixture(2, polish=None).fit(np.insert(X, 0, 1.0, axis=1))
     assert len(caught) >= 3
     assert {w.filename for w in caught} == {__file__}
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1e4])
+def test_missing_cells_in_any_unit(unit: float) -> None:
+    X = TRUTH.sample(4000, random_state=8)[0]
+    X[np.random.default_rng(8).random(X.shape) < 0.1] = np.nan
+    stream = [np.zeros((3, 5)), unit * X]  # a first chunk that shows no unit
+    plain, scaled = (
+        DiagonalGaussianMixture(2, random_state=0).fit_moments(
+            MomentAccumulator(5, 3, missing=True).update(factor * X)
+        )
+        for factor in (1.0, unit)
+    )
+    assert scaled.diagnostics_.status == "moments only"
+    np.testing.assert_allclose(scaled.means_, unit * plain.means_, rtol=1e-6)
+    np.testing.assert_allclose(scaled.covariances_, unit**2 * plain.covariances_, rtol=1e-6)
+    assert scaled.diagnostics_.mean_error == pytest.approx(plain.diagnostics_.mean_error)
+    streamed = DiagonalGaussianMixture(2, missing=True, random_state=0).fit(stream)
+    np.testing.assert_allclose(streamed.means_, unit * plain.means_, atol=0.15 * unit)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_robust_medians_count_the_weights(missing: bool) -> None:
+    rng = np.random.default_rng(9)
+    data = np.concatenate([rng.normal(0, 1, (100, 3)), rng.normal(200, 1, (60, 3))])
+    if missing:
+        data[::7, 0] = np.nan
+    weight = np.repeat([1.0, 3.0], [100, 60])
+    weighted = fitted(data, 1, robust=True, missing=missing, sample_weight=weight)
+    repeated = fitted(np.repeat(data, weight.astype(int), axis=0), 1, robust=True, missing=missing)
+    assert weighted.means_.min() > 190  # the heavy rows are the majority
+    np.testing.assert_allclose(weighted.means_, repeated.means_)

@@ -283,10 +283,21 @@ def test_missing_columns_and_merging():
     assert_same_moments(merged, copy.deepcopy(accumulator).update([[5.0, 2.0]]))
     other = MomentAccumulator(2, 3, shift=1.0, missing=True).update([[5.0, 2.0]])
     before = accumulator.gram.copy()
-    with pytest.raises(ValueError, match="same shift and scale"):
+    with pytest.raises(ValueError, match="same shift from"):
         accumulator.merge(other)
     np.testing.assert_array_equal(accumulator.gram, before)
     assert accumulator.count == 2
+
+
+def test_missing_accumulators_change_their_unit_exactly():
+    X = np.random.default_rng(3).integers(-4, 5, (40, 3)).astype(float)
+    X[::3, 1] = X[1::4, 2] = np.nan
+    scale = np.array([2.0, 0.5, 8.0])
+    accumulator = MomentAccumulator(3, 3, shift=1.0, missing=True).update(X)
+    scaled = MomentAccumulator(3, 3, shift=1.0, scale=scale, missing=True).update(X)
+    assert_same_moments(accumulator.rebased(scale=scale), scaled)
+    merged = MomentAccumulator(3, 3, shift=1.0, scale=scale, missing=True).merge(accumulator)
+    assert_same_moments(merged, scaled)
 
 
 @pytest.mark.parametrize("powers", [False, True])
