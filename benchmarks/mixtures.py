@@ -1,6 +1,6 @@
 """Recovery of mixtures beside scikit-learn's EM: accuracy, time to equal quality, success rates.
 
-``python -m benchmarks.mixtures [--seeds 20] [--peer-seeds 5] [--budget 600]``. One thread, CPU
+``python -m benchmarks.mixtures [--seeds 20] [--peer-seeds 5] [--budget 240]``. One thread, CPU
 seconds. The seeds start at 5000; none of them was used while the code was written.
 
 Accuracy: relative error of the means against that of EM started at the truth, over all seeds.
@@ -217,7 +217,7 @@ def timing_row(case: Case, paired: list[float], races: list[dict[str, Race]], de
     )
 
 
-def run(n_seeds: int = 20, n_peer_seeds: int = 5, budget: float = 600.0) -> str:
+def run(n_seeds: int = 20, n_peer_seeds: int = 5, budget: float = 240.0) -> str:
     """Both tables as Markdown."""
     with threadpool_limits(1):
         warm_up, *_ = draw(Case(5, 2, 3, 2000, 1.0), 0)
@@ -249,7 +249,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--peer-seeds", type=int, default=5)
-    parser.add_argument("--budget", type=float, default=600.0)
+    parser.add_argument("--budget", type=float, default=240.0)
     chosen = parser.parse_args()
     print(run(chosen.seeds, chosen.peer_seeds, chosen.budget))
 
