@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tensoralg.gpu.moment_features import feature_count, product_gram
+from tensoralg.core.monomials import number_of_monomials
+from tensoralg.gpu.moment_features import product_gram
 from tensoralg.gpu.moment_sweep import sweep_plan
 from tensoralg.mixtures.moments import MomentAccumulator
 
@@ -61,7 +62,7 @@ def measure_case(dimension: int, order: int, rows: int) -> str:
         for name, action in actions.items():
             times[name].append(cpu_seconds(action))
     seconds = {name: median(values) for name, values in times.items()}
-    n_a, n_b = (feature_count(dimension, q) for q in (order // 2, order - order // 2))
+    n_a, n_b = (number_of_monomials(dimension, q) for q in (order // 2, order - order // 2))
     operations = 2 * rows * n_a * n_b / 1e9
     executed = 2 * rows * sweep_plan(dimension, order).n_sums / 1e9
     dgemm = 2 * SQUARE**3 / 1e9 / seconds["dgemm"]

@@ -7,7 +7,6 @@ coordinate) times one coordinate, so that a feature costs one multiplication.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
 from typing import Any
 
 import array_api_compat
@@ -15,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.core.indices import IndexArray, rank_multi_indices, rank_square_free
-from tensoralg.core.monomials import graded_indices
+from tensoralg.core.monomials import graded_indices, number_of_monomials
 from tensoralg.gpu.moment_sweep import sweep_gram
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.gpu.row_chunks import rows_of
 
 __all__ = [
     "FeaturePlan",
-    "feature_count",
     "feature_plan",
     "gram_of_rows",
     "product_gram",
-    "reference_features",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -34,33 +31,6 @@ FloatArray = NDArray[np.float64]
 # The features of a chunk: as many as keep an accelerator busy, or as a core's cache holds.
 _DEVICE_ELEMENTS = 2**24
 _HOST_ELEMENTS = 2**16
-
-
-def feature_count(dimension: int, degree: int, *, powers: bool = False) -> int:
-    """Count the features of degree 0 to `degree`.
-
-    Parameters
-    ----------
-    dimension : int
-        Number d of coordinates.
-    degree : int
-        Highest degree q of a feature.
-    powers : bool, default False
-        Count all monomials instead of the square-free ones.
-
-    Returns
-    -------
-    int
-        sum_{k<=q} C(d, k), or C(d+q, q) with powers.
-
-    Examples
-    --------
-    >>> feature_count(15, 2), feature_count(15, 2, powers=True)
-    (121, 136)
-    """
-    if powers:
-        return comb(dimension + degree, degree)
-    return sum(comb(dimension, k) for k in range(min(degree, dimension) + 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,32 +98,6 @@ def feature_plan(dimension: int, degree: int, *, powers: bool = False) -> Featur
     )
     parent.flags.writeable = coordinate.flags.writeable = False
     return FeaturePlan(dimension, tuple(offsets.tolist()), parent, coordinate)
-
-
-def reference_features(points: FloatArray, degree: int, *, powers: bool = False) -> FloatArray:
-    """Features by their definition: the slow way that the others are tested against.
-
-    Parameters
-    ----------
-    points : ndarray of float64, shape (N, d)
-        The rows.
-    degree : int
-        Highest degree q of a feature.
-    powers : bool, default False
-        All monomials instead of the square-free ones.
-
-    Returns
-    -------
-    ndarray of float64, shape (N, n)
-        One column for each feature.
-
-    Examples
-    --------
-    >>> reference_features(np.array([[2.0, 3.0]]), 2)
-    array([[1., 2., 3., 6.]])
-    """
-    monomials = graded_indices(points.shape[1], degree, powers=powers)
-    return np.concatenate([points[:, indices].prod(axis=-1) for indices in monomials], axis=1)
 
 
 def gram_of_rows(
@@ -235,7 +179,7 @@ def product_gram(
     [[1.0, 2.0], [2.0, 4.0]]
     """
     plan = feature_plan(X.shape[1], order - order // 2, powers=powers)
-    left = feature_count(X.shape[1], order // 2, powers=powers)
+    left = number_of_monomials(X.shape[1], order // 2, powers=powers)
     xp, device = namespace_of(X), array_api_compat.device(X)
     origin, unit = (xp.asarray(a, device=device) for a in (shift, scale))
     parent, coordinate = (

@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from tensoralg.core.errors import RankBoundError, ShapeError
 from tensoralg.core.indices import number_of_multi_indices, rank_multi_indices
 from tensoralg.core.monomials import graded_indices
+from tensoralg.solvers.coordinate_splits import Form, split_sides
 from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
 
 __all__ = ["AffineComponents", "affine_components", "flattening"]
@@ -180,7 +181,6 @@ def _multiplication_matrices(
 
 def _real_span(vectors: NDArray[Any]) -> Array:
     """Real columns that span the same space: a + b and a - b for each pair a +- ib."""
-    # conjugates come in pairs a + ib and a - ib: the sum of both parts gives a + b and a - b
     return np.asarray(vectors.real + vectors.imag)
 
 
@@ -227,6 +227,8 @@ def affine_components(
         If the split has fewer than `rank` rows, or fewer columns without one coordinate of T.
     ShapeError
         If `values` or `block` do not fit `order` and `dimension`.
+    ValueError
+        If a moment that the split reads is not known.
 
     References
     ----------
@@ -249,15 +251,21 @@ def affine_components(
     generator = np.random.default_rng(rng)
     rows = _block(inside, degree, powers)
     columns = _block(outside, order - degree, powers)
-    least = sum(len(i) for i in graded_indices(len(outside) - 1, order - degree - 1, powers=powers))
-    if rank < 1 or rank > min(len(rows), least):
+    form: Form = "power" if powers else "affine"
+    room = min(split_sides(dimension, order, (degree, len(inside)), form))
+    if not 1 <= rank <= room:
         raise RankBoundError(
             f"rank={rank}: the split into {len(inside)} and {len(outside)} coordinates with "
-            f"degree {degree} determines at most {min(len(rows), least)} components"
+            f"degree {degree} determines at most {room} components"
         )
     matrix = _look_up(v, rows, columns, order, dimension)
-    usable = np.isfinite(matrix).all(axis=0)
-    left, singular, _ = np.linalg.svd(matrix[:, usable], full_matrices=False)
+    if not np.isfinite(matrix).all():
+        i, j = np.argwhere(~np.isfinite(matrix))[0]
+        raise ValueError(
+            f"the split needs the moment of {sorted((*rows[i], *columns[j]))} (0: the constant, "
+            "j + 1: coordinate j), which is not known"
+        )
+    left, singular, _ = np.linalg.svd(matrix, full_matrices=False)
     basis = left[:, :rank]
     projected = basis.T @ matrix
     matrices = _multiplication_matrices(projected, columns, outside, dimension)

@@ -23,7 +23,6 @@ References
 """
 
 from collections.abc import Sequence
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -38,71 +37,18 @@ from tensoralg.core.indices import (
     square_free_indices,
 )
 from tensoralg.core.monomials import evaluate_monomials
+from tensoralg.solvers.coordinate_splits import feasible_splits, largest_rank
 from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
 from tensoralg.solvers.symmetric_least_squares import fit_weights
 
 __all__ = [
     "fit_weights",
     "flattening_block",
-    "homogeneous_bound",
     "homogeneous_components",
-    "homogeneous_splits",
 ]
 
 Array = NDArray[Any]
 Split = tuple[int, Sequence[int]]
-
-
-def homogeneous_bound(dimension: int, order: int) -> int:
-    """Largest rank that the homogeneous form recovers from pairwise distinct indices.
-
-    Parameters
-    ----------
-    dimension, order : int
-        d and m.
-
-    Returns
-    -------
-    int
-        ``max_{p,k} min(C(k, p), C(d-k-2, m-p-1))``, 0 where no split exists.
-
-    Examples
-    --------
-    >>> homogeneous_bound(15, 3), homogeneous_bound(8, 4)
-    (6, 3)
-    """
-    return max((_room(dimension, order, p, k) for p, k in _splits(dimension, order)), default=0)
-
-
-def homogeneous_splits(dimension: int, order: int, rank: int) -> list[tuple[int, int]]:
-    """All pairs (p, k) whose blocks have room for a rank, the roomiest first.
-
-    Parameters
-    ----------
-    dimension, order, rank : int
-        d, m and r.
-
-    Returns
-    -------
-    list of tuple of int
-        Degree p over the left block and its number k of coordinates; empty when `rank` exceeds
-        `homogeneous_bound`.
-
-    Examples
-    --------
-    >>> homogeneous_splits(15, 3, 6)
-    [(1, 7), (1, 6)]
-    """
-    fitting = [s for s in _splits(dimension, order) if _room(dimension, order, *s) >= rank]
-    return sorted(fitting, key=lambda s: (-_room(dimension, order, *s), s[0], -s[1]))
-
-
-def _splits(d: int, m: int) -> list[tuple[int, int]]:
-    return [(p, k) for p in range(1, m - 1) for k in range(p, d - 1) if d - k - 2 >= m - p - 1]
-
-
-def _room(d: int, m: int, p: int, k: int) -> int:
-    return min(comb(k, p), comb(d - k - 2, m - p - 1))
 
 
 def flattening_block(
@@ -302,7 +248,7 @@ def _choose_split(
     """Degree, leading coordinate, left and right block, random where not given."""
     if rank < 1:
         raise RankBoundError(f"rank must be at least 1; got {rank}")
-    options = homogeneous_splits(dimension, order, rank)
+    options = feasible_splits(dimension, order, rank, "homogeneous")
     if degree is not None:
         options = [s for s in options if s[0] == degree]
     if split is not None:
@@ -318,7 +264,7 @@ def _choose_split(
         raise RankBoundError(
             f"rank={rank}: no split{'' if split is None and degree is None else ' as asked'} of "
             f"the d={dimension} coordinates has room for it at order m={order}; over all splits "
-            f"the homogeneous form allows at most {homogeneous_bound(dimension, order)}"
+            f"the homogeneous form allows at most {largest_rank(dimension, order, 'homogeneous')}"
         )
     p, k = options[int(generator.integers(len(options)))]
     if split is None:

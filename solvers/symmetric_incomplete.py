@@ -6,12 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.core.indices import multi_indices, rank_multi_indices
+from tensoralg.solvers.coordinate_splits import largest_rank
 from tensoralg.solvers.symmetric_candidates import Outcome, Pool, Tolerances, verdict
 from tensoralg.solvers.symmetric_flattening import numerical_rank
-from tensoralg.solvers.symmetric_generating_polynomials import (
-    homogeneous_bound,
-    homogeneous_components,
-)
+from tensoralg.solvers.symmetric_generating_polynomials import homogeneous_components
 from tensoralg.solvers.symmetric_least_squares import EntryFit
 
 __all__ = ["detect_rank", "search_incomplete"]
@@ -156,14 +154,14 @@ def search_incomplete(
     limits = tolerances or Tolerances()
     order, dimension = fit.order, fit.dimension
     pool = Pool(fit, limits.residual, refine)
-    bound = homogeneous_bound(dimension, order)
+    bound = largest_rank(dimension, order, "homogeneous")
     indices = multi_indices(dimension, order)
     distinct = np.all(np.diff(indices, axis=1) > 0, axis=1)
     square_free = not known[~distinct].any()
     algebraic = rank <= bound and bool(known[distinct].all())
     if algebraic:
         note = "By the generating polynomials: "
-        for points in _split_starts(entries, known, order, dimension, rank, rng):
+        for points in _split_starts(entries, distinct, order, dimension, rank, rng):
             pool.add(points)
             if pool.settled(real=False):
                 break
@@ -185,7 +183,7 @@ def search_incomplete(
 
 def _split_starts(
     entries: Array,
-    known: NDArray[np.bool_],
+    distinct: NDArray[np.bool_],
     order: int,
     dimension: int,
     rank: int,
@@ -193,7 +191,7 @@ def _split_starts(
 ) -> list[Array]:
     """Points of several random splits, the best fits first."""
     found = []
-    distinct = np.all(np.diff(multi_indices(dimension, order), axis=1) > 0, axis=1)
+    indices = multi_indices(dimension, order)[distinct]
     for _ in range(_SPLIT_STARTS):
         try:
             points, weights = homogeneous_components(
@@ -201,6 +199,6 @@ def _split_starts(
             )
         except np.linalg.LinAlgError:
             continue
-        model = weights @ points[:, multi_indices(dimension, order)[distinct]].prod(axis=2)
+        model = weights @ points[:, indices].prod(axis=2)
         found.append((float(np.linalg.norm(model - entries[distinct])), points))
     return [points for _, points in sorted(found, key=lambda item: item[0])]

@@ -1,6 +1,5 @@
 """Decompose symmetric tensors, complete or not, into sums of symmetric powers of vectors."""
 
-import operator
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from tensoralg.core.errors import ConvergenceWarning, RankBoundError
 from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
 from tensoralg.core.indices import number_of_multi_indices, rank_multi_indices
 from tensoralg.core.symmetric_tensor import SymmetricTensor
+from tensoralg.core.validation import nonnegative_integer
+from tensoralg.solvers.coordinate_splits import largest_rank
 from tensoralg.solvers.symmetric_candidates import Outcome, Tolerances
-from tensoralg.solvers.symmetric_generating_polynomials import homogeneous_bound
 from tensoralg.solvers.symmetric_incomplete import detect_rank, search_incomplete
 from tensoralg.solvers.symmetric_least_squares import EntryFit
 from tensoralg.solvers.symmetric_search import generic_rank, search_complete
@@ -125,7 +125,7 @@ def decompose(
     ('exact', 4, True)
     """
     tensor = _tensor(T)
-    count = None if rank is None else _rank(rank)
+    count = None if rank is None else nonnegative_integer("rank", rank)
     generator = np.random.default_rng(rng)
     values = tensor.entries if isinstance(tensor, SymmetricTensor) else tensor.values
     if not len(values):
@@ -155,16 +155,6 @@ def _tensor(T: Any) -> SymmetricTensor | IncompleteSymmetricTensor:
             "(matrices have infinitely many decompositions: use numpy.linalg.eigh)"
         )
     return tensor
-
-
-def _rank(rank: Any) -> int:
-    try:
-        count = operator.index(rank)
-    except TypeError:
-        raise TypeError(f"rank must be an integer or None; got {rank!r}") from None
-    if count < 0:
-        raise ValueError(f"rank must be at least 0; got {rank}")
-    return count
 
 
 def _complete(
@@ -203,7 +193,7 @@ def _incomplete(
         return _complete(complete, entries, rank, rng, refine, limits)
     counting = len(scaled) // n
     bounds = (
-        f"bounds: {homogeneous_bound(n, m)} for the homogeneous generating polynomials, "
+        f"bounds: {largest_rank(n, m, 'homogeneous')} for the homogeneous generating polynomials, "
         f"{counting} by counting {len(scaled)} known entries (n={n}, m={m})"
     )
     if rank is not None and rank > counting:

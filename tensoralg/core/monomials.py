@@ -1,5 +1,6 @@
 """Monomials: which ones there are up to a degree, and their values at points."""
 
+import math
 from typing import Any
 
 import array_api_compat
@@ -9,9 +10,36 @@ import numpy.typing as npt
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import IndexArray, multi_indices, square_free_indices
 
-__all__ = ["evaluate_monomials", "graded_indices", "sum_of_powers"]
+__all__ = ["evaluate_monomials", "graded_indices", "number_of_monomials", "sum_of_powers"]
 
 _LARGEST_CHUNK = 2**21  # numbers in one temporary: 16 MiB
+
+
+def number_of_monomials(dimension: int, degree: int, *, powers: bool = False) -> int:
+    """Count the monomials of degree 0 to `degree`.
+
+    Parameters
+    ----------
+    dimension : int
+        Number d of variables.
+    degree : int
+        Highest degree q, at least 0.
+    powers : bool, default False
+        False counts the square-free monomials only, True all.
+
+    Returns
+    -------
+    int
+        sum_{k<=q} C(d, k), or C(d+q, q) with powers.
+
+    Examples
+    --------
+    >>> number_of_monomials(15, 2), number_of_monomials(15, 2, powers=True)
+    (121, 136)
+    """
+    if powers:
+        return math.comb(dimension + degree, degree)
+    return sum(math.comb(dimension, k) for k in range(min(degree, dimension) + 1))
 
 
 def graded_indices(dimension: int, degree: int, *, powers: bool = False) -> tuple[IndexArray, ...]:

@@ -1,31 +1,17 @@
-"""How many components distinct-index moments can determine, and by which split of the coordinates.
+"""How many components distinct-index moments can determine."""
 
-A *split* ``(p, k)`` puts k coordinates into a block S and the others into T. Monomials of degree
-up to p over S index the rows of a flattening, monomials over T its columns.
-"""
-
-from bisect import bisect_left
-from math import comb
-from typing import Literal, get_args
-
+from tensoralg.core.monomials import number_of_monomials
 from tensoralg.mixtures.moment_input import checked_integer
+from tensoralg.solvers.coordinate_splits import Form, largest_rank
 
-__all__ = [
-    "Form",
-    "best_split",
-    "component_bound",
-    "counting_bound",
-    "feasible_splits",
-    "variance_bound",
-]
-
-Form = Literal["homogeneous", "affine", "power"]
+__all__ = ["component_bound", "counting_bound", "variance_bound"]
 
 
 def component_bound(dimension: int, order: int, *, form: Form = "affine") -> int:
     """Largest number of components that a linear-algebra step recovers from exact moments.
 
-    With m the order, d the dimension, and the maximum over all splits (p, k), 1 <= p <= m - 2:
+    With m the order, d the dimension, and the maximum over all splits of the coordinates into a
+    block of k, whose monomials have degree p <= m - 2, and the others:
 
     - ``"homogeneous"``: min(C(k, p), C(d-k-2, m-p-1)), the form of the papers;
     - ``"affine"``: min(sum_{q<=p} C(k, q), sum_{q<=m-p-1} C(d-k-1, q));
@@ -64,81 +50,8 @@ def component_bound(dimension: int, order: int, *, form: Form = "affine") -> int
     >>> component_bound(15, 3), component_bound(15, 3, form="homogeneous")
     (8, 6)
     """
-    d, m = _checked(dimension, order, form)
-    return max(_room(d, m, p, k, form) for p, k in _candidates(d, m, form))
-
-
-def best_split(dimension: int, order: int, *, form: Form = "affine") -> tuple[int, int]:
-    """Split of the coordinates that attains `component_bound`.
-
-    Parameters
-    ----------
-    dimension : int
-        Number of coordinates d >= 1.
-    order : int
-        Highest degree m >= 3 of the moments.
-    form : {"affine", "homogeneous", "power"}
-        Which moments the step reads.
-
-    Returns
-    -------
-    tuple of int
-        ``(p, k)``: degree over the block S, and its number of coordinates. Among equals the one
-        whose larger side is largest, then the smallest p, then the smallest k.
-
-    Raises
-    ------
-    ValueError
-        If order < 3, dimension < 1, or the form is unknown.
-
-    Examples
-    --------
-    >>> best_split(15, 3)
-    (1, 7)
-    """
-    d, m = _checked(dimension, order, form)
-    return min(_candidates(d, m, form), key=lambda split: _preference(d, m, split, form))
-
-
-def feasible_splits(
-    dimension: int, order: int, rank: int, *, form: Form = "affine"
-) -> list[tuple[int, int]]:
-    """Every split of the coordinates with room for `rank` components, roomiest first.
-
-    Parameters
-    ----------
-    dimension : int
-        Number of coordinates d >= 1.
-    order : int
-        Highest degree m >= 3 of the moments.
-    rank : int
-        Number of components, at least 1.
-    form : {"affine", "homogeneous", "power"}
-        Which moments the step reads.
-
-    Returns
-    -------
-    list of tuple of int
-        Pairs ``(p, k)`` ordered as in `best_split`; empty when rank exceeds `component_bound`.
-
-    Raises
-    ------
-    ValueError
-        If order < 3, dimension < 1, rank < 1, or the form is unknown.
-
-    Examples
-    --------
-    >>> feasible_splits(15, 3, 8)
-    [(1, 7)]
-    >>> feasible_splits(15, 3, 9)
-    []
-    """
-    d, m = _checked(dimension, order, form)
-    r = checked_integer(rank, "rank", 1)
-    found = []
-    for p in range(1, m - 1):
-        found += [(p, k) for k in range(d) if _room(d, m, p, k, form) >= r]
-    return sorted(found, key=lambda split: _preference(d, m, split, form))
+    d, m = _checked(dimension, order)
+    return largest_rank(d, m, form)
 
 
 def counting_bound(dimension: int, order: int) -> int:
@@ -170,8 +83,8 @@ def counting_bound(dimension: int, order: int) -> int:
     >>> counting_bound(8, 3)
     10
     """
-    d, m = _checked(dimension, order, "affine")
-    return _square_free(d, m) // (d + 1)
+    d, m = _checked(dimension, order)
+    return number_of_monomials(d, m) // (d + 1)
 
 
 def variance_bound(dimension: int, order: int) -> int:
@@ -202,51 +115,9 @@ def variance_bound(dimension: int, order: int) -> int:
     >>> variance_bound(15, 3)
     15
     """
-    d, m = _checked(dimension, order, "affine")
-    return _square_free(d - 1, m - 2)
+    d, m = _checked(dimension, order)
+    return number_of_monomials(d - 1, m - 2)
 
 
-def _square_free(dimension: int, degree: int) -> int:
-    return sum(comb(dimension, q) for q in range(min(degree, dimension) + 1))
-
-
-def _sides(d: int, m: int, p: int, k: int, form: Form) -> tuple[int, int]:
-    """Numbers of rows and columns of the flattening that the split (p, k) offers."""
-    others, degree = d - k - 1, m - p - 1
-    if form == "homogeneous":
-        return comb(k, p), comb(max(others - 1, 0), degree)
-    if form == "affine":
-        return _square_free(k, p), _square_free(others, degree)
-    return comb(k + p, p), comb(others + degree, degree)
-
-
-def _room(d: int, m: int, p: int, k: int, form: Form) -> int:
-    return min(_sides(d, m, p, k, form))
-
-
-def _preference(d: int, m: int, split: tuple[int, int], form: Form) -> tuple[int, int, int, int]:
-    """Sort key: the roomiest split comes first."""
-    sides = _sides(d, m, *split, form)
-    return (-min(sides), -max(sides), *split)
-
-
-def _candidates(d: int, m: int, form: Form) -> list[tuple[int, int]]:
-    """For each p the block sizes around the crossing of the growing and the shrinking side."""
-    candidates = []
-    for p in range(1, m - 1):
-
-        def excess(k: int, p: int = p) -> int:
-            left, right = _sides(d, m, p, k, form)
-            return left - right
-
-        crossing = bisect_left(range(d), 0, key=excess)
-        candidates += [(p, k) for k in (crossing - 1, crossing) if 0 <= k < d]
-    return candidates
-
-
-def _checked(dimension: int, order: int, form: str) -> tuple[int, int]:
-    if form not in get_args(Form):
-        raise ValueError(
-            f"form must be one of {', '.join(map(repr, get_args(Form)))}, got {form!r}"
-        )
+def _checked(dimension: int, order: int) -> tuple[int, int]:
     return checked_integer(dimension, "dimension", 1), checked_integer(order, "order", 3)

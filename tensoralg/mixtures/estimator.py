@@ -8,7 +8,6 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tensoralg.mixtures.bounds import Form
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
 from tensoralg.mixtures.moments import MomentAccumulator
@@ -27,6 +26,7 @@ from tensoralg.mixtures.validation import (
     positive_rows,
     refuse_dtype,
 )
+from tensoralg.solvers.coordinate_splits import Form
 from tensoralg.solvers.expectation_maximization import log_density, responsibilities
 
 __all__ = ["DiagonalGaussianMixture"]

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from tensoralg.core.indices import multi_indices, rank_multi_indices
-from tensoralg.mixtures.bounds import Form
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.rows import ColumnSummary, RowSource, summarise
 from tensoralg.mixtures.starts import moment_starts, second_moments
 from tensoralg.mixtures.validation import all_bounds, check_spread, refuse_rank
+from tensoralg.solvers.coordinate_splits import Form
 
 __all__ = ["Mixture", "Settings", "accumulate", "closed_form", "starts_from_values"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ProblemTooLargeError, ShapeError
-from tensoralg.gpu.moment_features import feature_count
+from tensoralg.core.monomials import number_of_monomials
 from tensoralg.gpu.namespaces import as_float_array, device_of, namespace_of
 
 __all__ = [
@@ -90,7 +90,7 @@ def checked_gram_shape(dimension: int, order: int, *, powers: bool) -> tuple[int
     (16, 121)
     """
     left, right = (
-        feature_count(dimension, degree, powers=powers)
+        number_of_monomials(dimension, degree, powers=powers)
         for degree in (order // 2, order - order // 2)
     )
     size = 8 * left * right

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from tensoralg.core.indices import rank_multi_indices
 from tensoralg.core.monomials import graded_indices
-from tensoralg.mixtures.bounds import Form, feasible_splits
 from tensoralg.mixtures.homogeneous_start import homogeneous_means
 from tensoralg.mixtures.variances import variances_from_moments
+from tensoralg.solvers.coordinate_splits import Form, feasible_splits
 from tensoralg.solvers.feasible_least_squares import (
     FeasibleFit,
     feasible_least_squares,
@@ -74,7 +74,7 @@ def square_free_moments(values: Array, order: int, dimension: int) -> list[Array
 def _repaired_weights(moments: list[Array], means: Array) -> tuple[Array, float]:
     """Nonnegative weights that match all square-free moments best, and the mismatch."""
     design = np.concatenate(square_free_products(means, len(moments) - 1), axis=1).T
-    target = np.concatenate(moments[: len(moments)])[: len(design)]
+    target = np.concatenate(moments)
     try:
         weights, mismatch = scipy.optimize.nnls(design, target)
         return weights, float(mismatch)
@@ -101,7 +101,7 @@ def _one_split(
         shift = rng.choice([-1.0, 1.0], dimension) * rng.uniform(0.5, 1.5, dimension)
         means, real = homogeneous_means(moments, rank, rng, shift)
         return means, 0 if real else 1, np.empty(0)
-    splits = feasible_splits(dimension, order, rank, form=form)
+    splits = feasible_splits(dimension, order, rank, form)
     degree, size = splits[trial % len(splits)]
     block = rng.permutation(dimension)[:size]
     part = affine_components(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 
 from tensoralg.core.errors import RankBoundError, ShapeError
 from tensoralg.mixtures.bounds import component_bound, counting_bound, variance_bound
+from tensoralg.solvers.coordinate_splits import Form
 
 __all__ = [
     "all_bounds",
@@ -27,7 +28,6 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-_FORMS = ("affine", "homogeneous", "power")
 
 
 def is_count(value: Any, least: int = 1) -> bool:
@@ -48,8 +48,8 @@ def check_settings(estimator: Any) -> None:
             f"order must be an integer >= 3 (moments below order 3 do not identify a mixture); "
             f"got {m!r}"
         )
-    if estimator.form not in _FORMS:
-        raise ValueError(f"form must be one of {', '.join(_FORMS)}; got {estimator.form!r}")
+    if estimator.form not in get_args(Form):
+        raise ValueError(f"form must be one of {', '.join(get_args(Form))}; got {estimator.form!r}")
     if estimator.polish not in ("em", None):
         raise ValueError(f"polish must be 'em' or None; got {estimator.polish!r}")
     if not is_count(estimator.max_iter):
@@ -223,7 +223,7 @@ def check_mixture(weights: Any, means: Any, covariances: Any) -> tuple[Array, Ar
 
 def all_bounds(dimension: int, order: int) -> dict[str, int]:
     """Every bound on the number of components, by name."""
-    bounds = {form: component_bound(dimension, order, form=form) for form in _FORMS}  # type: ignore[arg-type]
+    bounds = {form: component_bound(dimension, order, form=form) for form in get_args(Form)}
     bounds["counting"] = counting_bound(dimension, order)
     bounds["variances"] = variance_bound(dimension, order)
     return bounds

@@ -3,13 +3,8 @@ from math import comb
 
 import pytest
 
-from tensoralg.mixtures.bounds import (
-    best_split,
-    component_bound,
-    counting_bound,
-    feasible_splits,
-    variance_bound,
-)
+from tensoralg.mixtures.bounds import component_bound, counting_bound, variance_bound
+from tensoralg.solvers.coordinate_splits import feasible_splits
 
 FORMS = ("homogeneous", "affine", "power")
 
@@ -46,23 +41,20 @@ def test_default_form_is_affine():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_bound_and_best_split_against_all_splits(form):
+def test_bound_against_all_splits(form):
     for d, m in product(range(1, 22), range(3, 8)):
         rooms = {(p, k): room(d, m, p, k, form) for p in range(1, m - 1) for k in range(d)}
         assert component_bound(d, m, form=form) == max(rooms.values())
-        assert rooms[best_split(d, m, form=form)] == max(rooms.values())
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_feasible_splits_are_all_and_roomiest_first(form):
     for d, m, rank in product((4, 9, 12), (3, 4, 6), (1, 3, 5)):
         rooms = {(p, k): room(d, m, p, k, form) for p in range(1, m - 1) for k in range(d)}
-        splits = feasible_splits(d, m, rank, form=form)
+        splits = feasible_splits(d, m, rank, form)
         assert sorted(splits) == sorted(split for split in rooms if rooms[split] >= rank)
         found = [rooms[split] for split in splits]
         assert found == sorted(found, reverse=True)
-        if splits:
-            assert splits[0] == best_split(d, m, form=form)
 
 
 def test_order_three_homogeneous_is_half_the_dimension():
@@ -96,7 +88,7 @@ def test_bounds_grow_with_dimension_and_order():
             assert form == "homogeneous" or bound <= component_bound(d, m + 1, form=form)
 
 
-@pytest.mark.parametrize("function", [component_bound, best_split, counting_bound, variance_bound])
+@pytest.mark.parametrize("function", [component_bound, counting_bound, variance_bound])
 def test_bad_arguments_are_named(function):
     with pytest.raises(ValueError, match=r"order .*>= 3.* 2"):
         function(5, 2)
@@ -110,4 +102,4 @@ def test_unknown_form_and_rank_are_named():
     with pytest.raises(ValueError, match="'affin'"):
         component_bound(5, 3, form="affin")
     with pytest.raises(ValueError, match=r"rank .* 0"):
-        feasible_splits(5, 3, 0)
+        feasible_splits(5, 3, 0, "affine")

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from tensoralg.core.indices import multi_indices, number_of_multi_indices
 from tensoralg.errors import RankBoundError, ShapeError
-from tensoralg.mixtures.bounds import Form, best_split, component_bound, feasible_splits
+from tensoralg.solvers.coordinate_splits import Form, feasible_splits, largest_rank
 from tensoralg.solvers.generating_polynomials import (
     AffineComponents,
     affine_components,
@@ -46,8 +46,8 @@ def assert_found(found: AffineComponents, weights: Array, points: Array, toleran
 def test_every_feasible_split_recovers_exact_moments(
     d: int, order: int, seed: int, data: st.DataObject
 ) -> None:
-    r = data.draw(st.integers(1, min(4, component_bound(d, order))), label="r")
-    degree, size = data.draw(st.sampled_from(feasible_splits(d, order, r)), label="split")
+    r = data.draw(st.integers(1, min(4, largest_rank(d, order, "affine"))), label="r")
+    degree, size = data.draw(st.sampled_from(feasible_splits(d, order, r, "affine")), label="split")
     block = np.random.default_rng(seed).permutation(d)[:size]
     weights, points = mixture(d, r, seed)
     values = moments(weights, points, order)
@@ -63,8 +63,8 @@ def test_every_feasible_split_recovers_exact_moments(
 @pytest.mark.parametrize("form", ["affine", "power"])
 @pytest.mark.parametrize(("d", "order"), [(8, 4), (15, 3), (12, 5)])
 def test_at_the_bound(d: int, order: int, form: Form) -> None:
-    r = component_bound(d, order, form=form)
-    degree, size = best_split(d, order, form=form)
+    r = largest_rank(d, order, form)
+    degree, size = feasible_splits(d, order, r, form)[0]
     weights, points = mixture(d, r, 1)
     values = moments(weights, points, order, hide=form == "affine")
     block = list(range(d - size, d))
@@ -172,3 +172,11 @@ def test_a_block_that_is_none(block: list[int]) -> None:
 def test_values_of_another_length(length: int) -> None:
     with pytest.raises(ShapeError, match=r"shape \(84,\) for order 3 in 6 coordinates"):
         affine_components(np.ones(length), 3, 6, 1, [0], 1)
+
+
+def test_a_moment_that_is_not_known_is_named() -> None:
+    weights, points = mixture(5, 2, 0)
+    values = moments(weights, points, 3)
+    values[(multi_indices(6, 3) == [1, 3, 4]).all(axis=1)] = np.nan
+    with pytest.raises(ValueError, match=r"\[1, 3, 4\].* not known"):
+        affine_components(values, 3, 5, 2, [0, 1], 1, rng=0)

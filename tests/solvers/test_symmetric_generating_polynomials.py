@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 from tensoralg.core.errors import RankBoundError, ShapeError
 from tensoralg.core.indices import multi_indices, multiplicities
 from tensoralg.solvers.binary_forms import binary_form_points
+from tensoralg.solvers.coordinate_splits import feasible_splits, largest_rank
 from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
 from tensoralg.solvers.symmetric_extension import extension_points
 from tensoralg.solvers.symmetric_flattening import change_variables, flattening_points
 from tensoralg.solvers.symmetric_generating_polynomials import (
-    homogeneous_bound,
     homogeneous_components,
-    homogeneous_splits,
 )
 from tensoralg.solvers.symmetric_least_squares import (
     EntryFit,
@@ -46,9 +45,9 @@ def parameter_error(points, weights, found, found_weights, order):
     [(6, 4, 1), (8, 4, 3), (15, 3, 6), (15, 4, 8), (8, 5, 3), (12, 5, 10), (10, 6, 4), (20, 5, 36)],
 )
 def test_bound_is_that_of_the_papers(dimension, order, bound):
-    assert homogeneous_bound(dimension, order) == bound
-    assert homogeneous_splits(dimension, order, bound)
-    assert not homogeneous_splits(dimension, order, bound + 1)
+    assert largest_rank(dimension, order, "homogeneous") == bound
+    assert feasible_splits(dimension, order, bound, "homogeneous")
+    assert not feasible_splits(dimension, order, bound + 1, "homogeneous")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_every_split_and_degree_with_room_works():
     rng = np.random.default_rng(3)
     points, weights = rng.standard_normal((2, 9)), np.array([0.4, 0.6])
     entries = entries_of(weights, points, 5)
-    for degree, k in homogeneous_splits(9, 5, 2):
+    for degree, k in feasible_splits(9, 5, 2, "homogeneous"):
         split = (8, list(range(k)))
         found = homogeneous_components(entries, None, 5, 9, 2, degree=degree, split=split, rng=0)
         assert parameter_error(points, weights, *found, 5) < 1e-8
