@@ -261,9 +261,9 @@ def affine_components(
     matrix = _look_up(v, rows, columns, order, dimension)
     if not np.isfinite(matrix).all():
         i, j = np.argwhere(~np.isfinite(matrix))[0]
+        factors = [label - 1 for label in (*rows[i].tolist(), *columns[j].tolist()) if label]
         raise ValueError(
-            f"the split needs the moment of {sorted((*rows[i], *columns[j]))} (0: the constant, "
-            "j + 1: coordinate j), which is not known"
+            f"the split needs the moment of the coordinates {factors}, which is not known"
         )
     left, singular, _ = np.linalg.svd(matrix, full_matrices=False)
     basis = left[:, :rank]
