@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoralg.core.indices import (
-    multi_indices,
-    multiplicities,
-    number_of_multi_indices,
-    rank_multi_indices,
+from tensoralg.core.index_maps import (
+    catalecticant_positions,
+    insertion_positions,
+    listed_multiplicities,
 )
+from tensoralg.core.indices import multi_indices, number_of_multi_indices, rank_multi_indices
 from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
 
 __all__ = ["change_variables", "flattening_points", "flattening_svd", "numerical_rank"]
@@ -61,13 +61,13 @@ def flattening_svd(
 
 @lru_cache(maxsize=32)
 def _flattening_table(order: int, dimension: int, degree: int) -> tuple[Array, Array, Array]:
-    rows, columns = multi_indices(dimension, degree), multi_indices(dimension, order - degree)
-    joined = np.concatenate(
-        [np.repeat(rows, len(columns), axis=0), np.tile(columns, (len(rows), 1))], axis=1
-    )
-    joined.sort(axis=1)
-    position = rank_multi_indices(joined, dimension).reshape(len(rows), len(columns))
-    return position, np.sqrt(multiplicities(rows)), np.sqrt(multiplicities(columns))
+    rows, columns = _scales(dimension, degree), _scales(dimension, order - degree)
+    return catalecticant_positions(dimension, order, degree), rows, columns
+
+
+def _scales(dimension: int, degree: int) -> Array:
+    """Factors that make the Euclidean product of entries the Frobenius product."""
+    return np.asarray(np.sqrt(listed_multiplicities(dimension, degree)))
 
 
 def numerical_rank(singular_values: Array, tol: float) -> tuple[int, float]:
@@ -170,17 +170,14 @@ def _multiply_up(vanishing: Array, degree: int, dimension: int, rank: int) -> tu
 
     The first space has dimension r once the multiples determine the points, and more before.
     """
-    rows, higher = multi_indices(dimension, degree), multi_indices(dimension, degree + 1)
-    higher_scale = np.sqrt(multiplicities(higher))
-    coefficients = vanishing * np.sqrt(multiplicities(rows))[:, None]
+    higher_scale = _scales(dimension, degree + 1)
+    coefficients = vanishing * _scales(dimension, degree)[:, None]
     count = vanishing.shape[1]
-    products = np.zeros((dimension * count, len(higher)), dtype=vanishing.dtype)
-    for i in range(dimension):
-        raised = np.sort(np.column_stack([rows, np.full(len(rows), i)]), axis=1)
-        position = rank_multi_indices(raised, dimension)
+    products = np.zeros((dimension * count, len(higher_scale)), dtype=vanishing.dtype)
+    for i, position in enumerate(insertion_positions(dimension, degree + 1)):
         products[i * count : (i + 1) * count, position] = coefficients.T
     _, singular, right = np.linalg.svd(products / higher_scale)
-    count = min(int(np.sum(singular > 1e-8 * singular[0])), len(higher) - rank)
+    count = min(int(np.sum(singular > 1e-8 * singular[0])), len(higher_scale) - rank)
     return right[count:].conj().T, right[:count].conj().T
 
 
@@ -191,18 +188,11 @@ def _points_of_space(
 
     None when the monomials of the lower degree do not tell the points apart.
     """
-    rows = multi_indices(dimension, degree)
-    lower = multi_indices(dimension, degree - 1)
-    plain = space / np.sqrt(multiplicities(rows))[:, None]
-    lower_scale = np.sqrt(multiplicities(lower))[:, None]
-    shifted = []
-    for i in range(dimension):
-        raised = np.sort(np.column_stack([lower, np.full(len(lower), i)]), axis=1)
-        shifted.append(plain[rank_multi_indices(raised, dimension)] * lower_scale)
-    stack = np.array(shifted)
-    rank = space.shape[1]
-    if rank > len(lower):
+    lower_scale = _scales(dimension, degree - 1)
+    if space.shape[1] > len(lower_scale):
         return None
+    plain = space / _scales(dimension, degree)[:, None]
+    stack = plain[insertion_positions(dimension, degree)] * lower_scale[:, None]
     form = generator.standard_normal(dimension)
     basis = np.tensordot(form / np.linalg.norm(form), stack, axes=1)
     left, singular, right = np.linalg.svd(basis, full_matrices=False)
@@ -240,18 +230,11 @@ def change_variables(entries: Array, order: int, dimension: int, matrix: Array) 
     # contract one mode at a time: (reduced indices so far, entries of the remaining order)
     current = entries[None, :]
     for remaining in range(order, 0, -1):
-        lower = multi_indices(dimension, remaining - 1)
-        pieces = [
-            current[:, rank_multi_indices(_raise(lower, i), dimension)] for i in range(dimension)
-        ]
-        contracted = np.einsum("ian,ik->akn", np.array(pieces), matrix, optimize=True)
+        pieces = current[:, insertion_positions(dimension, remaining)]
+        contracted = np.einsum("ain,ik->akn", pieces, matrix, optimize=True)
         done = order - remaining
         # keep sorted reduced indices only: the new one is not smaller than the last
         reduced = multi_indices(count, done + 1)
         previous = rank_multi_indices(reduced[:, :-1], count)
         current = contracted[previous, reduced[:, -1]]
     return np.asarray(current[:, 0])
-
-
-def _raise(indices: Array, coordinate: int) -> Array:
-    return np.sort(np.column_stack([indices, np.full(len(indices), coordinate)]), axis=1)

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoralg.core.indices import multi_indices, rank_multi_indices
+from tensoralg.core.index_maps import catalecticant_positions
+from tensoralg.core.indices import multi_indices
 from tensoralg.solvers.coordinate_splits import largest_rank
 from tensoralg.solvers.symmetric_candidates import Outcome, Pool, Tolerances, verdict
 from tensoralg.solvers.symmetric_flattening import numerical_rank
@@ -65,10 +66,7 @@ def detect_rank(
         rows, columns = multi_indices(dimension, k), multi_indices(dimension, order - k)
         if len(rows) * len(columns) > _LARGEST_FLATTENING:
             continue
-        joined = np.empty((len(rows), len(columns), order), dtype=np.int64)
-        joined[..., :k], joined[..., k:] = rows[:, None, :], columns[None, :, :]
-        joined.sort(axis=2)
-        position = rank_multi_indices(joined, dimension)
+        position = catalecticant_positions(dimension, order, k)
         for _ in range(_RANK_SPLITS):
             chosen = _known_block(known[position], rows, columns, dimension, rng)
             block = entries[position[np.ix_(*chosen)]]
