@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
+from tensoralg.mixtures.moment_input import checked_mixture
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.moments_only import Fitted, fit_accumulator
 from tensoralg.mixtures.notices import warn
@@ -19,7 +20,6 @@ from tensoralg.mixtures.rows import RowSource, is_chunked, summarise
 from tensoralg.mixtures.validation import (
     check_cells,
     check_chunk,
-    check_mixture,
     check_rows,
     check_settings,
     is_count,
@@ -344,11 +344,13 @@ class DiagonalGaussianMixture(DensityMixin, BaseEstimator):
         >>> round(model.score([[0.0]]), 6)
         -0.918939
         """
-        w, mu, var = check_mixture(weights, means, covariances)
+        w, mu, var = checked_mixture(weights, means, covariances, positive=True)
+        dtype = np.float32 if getattr(means, "dtype", None) == np.float32 else np.float64
+        var = np.maximum(var, np.finfo(dtype).tiny)
         model = cls(len(w))
         model.n_features_in_ = mu.shape[1]
         note = FitDiagnostics(status="given", start="given", message="parameters were given")
-        model.weights_, model.means_, model.covariances_ = w, mu, var
+        model.weights_, model.means_, model.covariances_ = (a.astype(dtype) for a in (w, mu, var))
         model.n_components_, model.n_iter_, model.converged_ = len(w), 0, True
         model.lower_bound_, model.diagnostics_ = float("nan"), note
         return model

@@ -24,7 +24,7 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-_WEIGHT_SUM_TOLERANCE = 1e-8
+_WEIGHT_SUM_TOLERANCE = 1e-6  # sums of float32 weights
 _LARGEST_GRAM = 2**30  # bytes
 
 
@@ -336,7 +336,7 @@ def explain_not_finite(X: Any, weight: Any, missing: bool, order: int) -> ValueE
 
 
 def checked_mixture(
-    weights: ArrayLike, means: ArrayLike, covariances: ArrayLike
+    weights: ArrayLike, means: ArrayLike, covariances: ArrayLike, *, positive: bool = False
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Check the parameters of a diagonal Gaussian mixture.
 
@@ -346,11 +346,13 @@ def checked_mixture(
         Weights >= 0 with sum 1.
     means, covariances : array_like, shape (r, d)
         Means and variances >= 0.
+    positive : bool, default False
+        Refuse a variance of 0.
 
     Returns
     -------
     tuple of ndarray of float64
-        Weights, means and covariances.
+        Weights of sum 1 up to rounding, means and covariances; copies.
 
     Raises
     ------
@@ -365,9 +367,10 @@ def checked_mixture(
     named = {"weights": weights, "means": means, "covariances": covariances}
     arrays = {}
     for name, value in named.items():
-        arrays[name] = np.asarray(as_float_array(value, np, name=name), dtype=np.float64)
-        if not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{name} must be finite, got {value!r}")
+        array = np.array(as_float_array(value, np, name=name), dtype=np.float64)
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
+        arrays[name] = array
     w, mu, variance = arrays.values()
     if mu.ndim != 2 or 0 in mu.shape:
         raise ShapeError(f"means must have shape (r, d) with r, d >= 1, got {mu.shape}")
@@ -380,9 +383,12 @@ def checked_mixture(
         )
     if (w < 0).any() or abs(w.sum() - 1) > _WEIGHT_SUM_TOLERANCE:
         raise ValueError(
-            f"weights must lie in [0, 1] and sum to 1, got the range [{w.min()}, {w.max()}] and "
-            f"the sum {w.sum()}"
+            f"weights must lie in [0, 1] and sum to 1, got a sum of {w.sum():g} and a range from "
+            f"{w.min():g} to {w.max():g}"
         )
-    if (variance < 0).any():
-        raise ValueError(f"covariances must not be negative, got {variance.min()}")
-    return w, mu, variance
+    wrong = variance <= 0 if positive else variance < 0
+    if wrong.any():
+        s, j = np.argwhere(wrong)[0]
+        kind = "positive" if positive else "nonnegative"
+        raise ValueError(f"covariances must be {kind}, got {variance[s, j]:g} at [{s}, {j}]")
+    return w / w.sum(), mu, variance

@@ -17,7 +17,6 @@ __all__ = [
     "check_cells",
     "check_chunk",
     "check_enough_rows",
-    "check_mixture",
     "check_rows",
     "check_settings",
     "check_spread",
@@ -192,33 +191,6 @@ def check_chunk(estimator: Any) -> Callable[[Any], tuple[Array, Array | None]]:
         return np.ascontiguousarray(X), None
 
     return check
-
-
-def check_mixture(weights: Any, means: Any, covariances: Any) -> tuple[Array, Array, Array]:
-    """Check the parameters of a mixture; weights must sum to one."""
-    dtype = np.float32 if np.asarray(means).dtype == np.float32 else np.float64
-    mu: Array = np.array(means, dtype=dtype)
-    var: Array = np.array(covariances, dtype=dtype)
-    w: Array = np.array(weights, dtype=dtype)
-    if w.ndim != 1 or mu.ndim != 2 or mu.shape[0] != len(w) or var.shape != mu.shape:
-        raise ShapeError(
-            "weights (r,), means (r, d) and covariances (r, d) are needed; got "
-            f"{w.shape}, {mu.shape} and {var.shape}"
-        )
-    if mu.size == 0:
-        raise ShapeError(f"a mixture needs a component and a coordinate; got means {mu.shape}")
-    for name, array in (("weights", w), ("means", mu), ("covariances", var)):
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} must be finite; got {array[~np.isfinite(array)][0]}")
-    if (w < 0).any() or (w > 1).any() or abs(float(w.sum()) - 1.0) > 1e-6:
-        raise ValueError(
-            f"weights must lie in [0, 1] and sum to 1; got a sum of {float(w.sum()):g} and a "
-            f"range from {float(w.min()):g} to {float(w.max()):g}"
-        )
-    if (var <= 0).any():
-        s, j = np.argwhere(var <= 0)[0]
-        raise ValueError(f"covariances must be positive; got {var[s, j]:g} at [{s}, {j}]")
-    return w / w.sum(), mu, var
 
 
 def all_bounds(dimension: int, order: int) -> dict[str, int]:

@@ -366,9 +366,9 @@ def test_scoring_checks_its_rows() -> None:
 @pytest.mark.parametrize(
     ("weights", "means", "covariances", "words"),
     [
-        ([1.0], [[0.0, 1.0]], [[1.0]], "are needed; got"),
-        ([1.0], [0.0], [1.0], "are needed; got"),
-        ([], np.empty((0, 2)), np.empty((0, 2)), "needs a component"),
+        ([1.0], [[0.0, 1.0]], [[1.0]], "covariances must have the shape"),
+        ([1.0], [0.0], [1.0], "means must have shape"),
+        ([], np.empty((0, 2)), np.empty((0, 2)), "means must have shape"),
         ([1.0], [[np.nan]], [[1.0]], "means must be finite"),
         ([1.0], [[0.0]], [[np.inf]], "covariances must be finite"),
         ([1.0], [[0.0]], [[0.0]], "covariances must be positive"),

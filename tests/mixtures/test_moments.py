@@ -463,7 +463,7 @@ def test_too_large_problem_is_refused_at_once():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"weights": [0.5, 0.6]}, r"sum 1\.1"),
+        ({"weights": [0.5, 0.6]}, r"sum of 1\.1"),
         ({"weights": [1.5, -0.5]}, r"-0\.5"),
         ({"weights": [1.0]}, r"weights.*\(2,\)"),
         ({"means": [0.0, 1.0]}, "means"),
