@@ -153,8 +153,9 @@ class SymmetricDecomposition:
             raise ShapeError(
                 f"the decomposition has dimension {self.dimension}, the tensor {tensor.dimension}"
             )
-        difference = values - sum_of_powers(self.weights, self.points, tensor.indices)
-        distance = weighted_norm(difference, tensor.multiplicities)
+        with np.errstate(over="ignore", invalid="ignore"):  # terms beyond float64: infinite, NaN
+            difference = values - sum_of_powers(self.weights, self.points, tensor.indices)
+            distance = weighted_norm(difference, tensor.multiplicities)
         norm = tensor.norm()
         if norm == 0.0:
             return 0.0 if distance == 0.0 else float("inf")

@@ -36,6 +36,8 @@ IndexArray = npt.NDArray[np.int64]
 _LARGEST_RANK = 2**63 - 1
 _LARGEST_LISTING = 2**30  # integers in one enumerated array: 8 GiB
 _LARGEST_CACHED = 2**18  # integers: 2 MiB for each of the cached listings
+_LARGEST_TABLE = 2**27  # numbers in one table of binomial coefficients: 1 GiB
+_LARGEST_COUNT = 10_000  # bits of an exact count: beyond, it takes long and cannot be shown
 _LARGEST_EXACT_ORDER = 20  # 20! is the last factorial that fits int64
 
 
@@ -58,6 +60,8 @@ def number_of_multi_indices(dimension: int, order: int) -> int:
     ------
     ValueError
         A negative `dimension` or `order`.
+    ProblemTooLargeError
+        The count has thousands of digits.
 
     Examples
     --------
@@ -65,7 +69,7 @@ def number_of_multi_indices(dimension: int, order: int) -> int:
     6
     """
     n, m = nonnegative_integer("dimension", dimension), nonnegative_integer("order", order)
-    return math.comb(n + m - 1, m) if n else int(m == 0)
+    return _combinations(n + m - 1, m) if n else int(m == 0)
 
 
 def multi_indices(dimension: int, order: int) -> IndexArray:
@@ -202,7 +206,7 @@ def square_free_indices(dimension: int, order: int) -> IndexArray:
     [[0, 1], [0, 2], [1, 2]]
     """
     d, m = nonnegative_integer("dimension", dimension), nonnegative_integer("order", order)
-    size = _check_listing(math.comb(d, m), m, f"dimension={d}, order={m}")
+    size = _check_listing(_combinations(d, m), m, f"dimension={d}, order={m}")
     return _cached_square_free(d, m) if size <= _LARGEST_CACHED else _square_free(d, m)
 
 
@@ -314,6 +318,13 @@ def multiplicities(indices: npt.ArrayLike) -> npt.NDArray[Any]:
     return result
 
 
+def _combinations(n: int, k: int) -> int:
+    """Return C(n, k), unless it is so large that counting would take long."""
+    if max(min(k, n - k), 0) * n.bit_length() > _LARGEST_COUNT:
+        raise ProblemTooLargeError(f"C({n}, {k}) multi-indices are too many to be counted")
+    return math.comb(n, k)
+
+
 def _check_listing(count: int, order: int, where: str) -> int:
     size = count * max(order, 1)
     if size > _LARGEST_LISTING:
@@ -324,7 +335,6 @@ def _check_listing(count: int, order: int, where: str) -> int:
     return size
 
 
-@lru_cache(maxsize=64)
 def _tables(dimension: int, order: int) -> IndexArray:
     """Return table[p, j] = C(j+p-1, p), p = 0 .. order, j = 0 .. dimension-1 (row 0 unused)."""
     total = number_of_multi_indices(dimension, order)
@@ -333,6 +343,17 @@ def _tables(dimension: int, order: int) -> IndexArray:
             f"C({dimension + order - 1}, {order}) multi-indices (dimension={dimension}, "
             f"order={order}) do not fit 64-bit positions"
         )
+    size = (order + 1) * dimension
+    if size > _LARGEST_TABLE:
+        raise ProblemTooLargeError(
+            f"positions for dimension={dimension}, order={order} need a table of {size} numbers; "
+            f"the limit is {_LARGEST_TABLE}"
+        )
+    build = _cached_binomials if size <= _LARGEST_CACHED else _binomials
+    return build(dimension, order)
+
+
+def _binomials(dimension: int, order: int) -> IndexArray:
     table = np.zeros((order + 1, dimension), dtype=np.int64)
     for p in range(1, order + 1):
         table[p] = np.arange(dimension) if p == 1 else np.cumsum(table[p - 1])
@@ -374,5 +395,6 @@ def _square_free(dimension: int, order: int) -> IndexArray:
     return result
 
 
+_cached_binomials = lru_cache(maxsize=64)(_binomials)
 _cached_listing = lru_cache(maxsize=64)(_listing)
 _cached_square_free = lru_cache(maxsize=64)(_square_free)

@@ -42,19 +42,19 @@ _KINDS = {
     "SymmetricTensor": _Kind(
         SymmetricTensor,
         ("entries", "order", "dimension"),
-        lambda a: SymmetricTensor(a["entries"], int(a["order"]), int(a["dimension"])),
+        lambda a: SymmetricTensor(a["entries"], a["order"].item(), a["dimension"].item()),
     ),
     "IncompleteSymmetricTensor": _Kind(
         IncompleteSymmetricTensor,
         ("indices", "values", "order", "dimension"),
         lambda a: IncompleteSymmetricTensor(
-            a["indices"], a["values"], int(a["order"]), int(a["dimension"])
+            a["indices"], a["values"], a["order"].item(), a["dimension"].item()
         ),
     ),
     "SymmetricDecomposition": _Kind(
         SymmetricDecomposition,
         ("weights", "points", "order"),
-        lambda a: SymmetricDecomposition(a["weights"], a["points"], int(a["order"]) or None),
+        lambda a: SymmetricDecomposition(a["weights"], a["points"], a["order"].item() or None),
     ),
 }
 
@@ -162,7 +162,7 @@ def _read(file: io.BufferedReader) -> Any:
     with archive:
         if "format.npy" not in archive.namelist() or _text(archive, "format") != _FORMAT:
             raise PersistenceError("not written by tensoralg.save")
-        version = int(_member(archive, "version"))
+        version = _member(archive, "version").item()
         if version != _VERSION:
             raise PersistenceError(
                 f"it has format version {version}; this tensoralg reads version {_VERSION}"
@@ -187,8 +187,11 @@ def _text(archive: zipfile.ZipFile, name: str) -> str:
 def _member(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
     """Read one array; reading all its bytes also compares their checksum."""
     try:
-        content = archive.read(f"{name}.npy")
+        member = archive.getinfo(f"{name}.npy")
     except KeyError:
         raise PersistenceError(f"the array {name!r} is missing") from None
+    if member.compress_type != zipfile.ZIP_STORED:  # a small file could fill the memory
+        raise PersistenceError(f"the array {name!r} is compressed; tensoralg.save compresses none")
+    content = archive.read(member)
     array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     return array

@@ -24,7 +24,7 @@ def weighted_norm(values: npt.NDArray[Any], weights: npt.NDArray[Any]) -> float:
     Returns
     -------
     float
-        In double precision; 0 for no values.
+        In double precision; 0 for no values, infinite or NaN where a value is.
 
     Examples
     --------
@@ -34,8 +34,8 @@ def weighted_norm(values: npt.NDArray[Any], weights: npt.NDArray[Any]) -> float:
     """
     magnitudes = np.abs(values).astype(np.float64)
     largest = float(magnitudes.max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
+    if not 0.0 < largest < np.inf:
+        return largest
     scaled = magnitudes / largest
     return largest * float(np.sqrt(np.dot(scaled * scaled, weights.astype(np.float64))))
 

@@ -19,7 +19,12 @@ from tensoralg.core.index_maps import (
 from tensoralg.core.indices import IndexArray, multi_indices, number_of_multi_indices
 from tensoralg.core.monomials import evaluate_monomials, sum_of_powers
 from tensoralg.core.reductions import average_over_orders
-from tensoralg.core.validation import as_values, computing_dtype, positive_integer
+from tensoralg.core.validation import (
+    as_values,
+    computing_dtype,
+    nonnegative_integer,
+    positive_integer,
+)
 
 __all__ = ["SymmetricTensor"]
 
@@ -109,6 +114,8 @@ class SymmetricTensor(EntrywiseTensor):
             Sides of different lengths, or no axis.
         NotSymmetricError
             An asymmetry beyond the tolerance.
+        ValueError
+            A negative or NaN `rtol`.
 
         Examples
         --------
@@ -121,6 +128,8 @@ class SymmetricTensor(EntrywiseTensor):
         m, n = values.ndim, values.shape[0]
         if symmetrize:
             return cls(average_over_orders(values).astype(values.dtype), m, n)
+        if not rtol >= 0:
+            raise ValueError(f"rtol must be a number >= 0; got {rtol!r}")
         tolerance = rtol * float(np.abs(values).max())
         for axis in range(m - 1):  # neighbouring swaps generate all permutations
             difference = np.abs(values - values.swapaxes(axis, axis + 1)).max()
@@ -268,9 +277,7 @@ class SymmetricTensor(EntrywiseTensor):
         if vector.shape != (self.dimension,):
             raise ShapeError(f"x must have shape ({self.dimension},); got {vector.shape}")
         m = self.order
-        steps = m if times is None else times
-        if steps != 0:
-            steps = positive_integer("times", steps)
+        steps = m if times is None else nonnegative_integer("times", times)
         if steps > m:
             raise ValueError(f"times must lie in 0 .. {m}; got {steps}")
         dtype = np.result_type(self.dtype, vector.dtype)
@@ -308,8 +315,7 @@ class SymmetricTensor(EntrywiseTensor):
         >>> SymmetricTensor([1.0, 2.0, 3.0, 4.0], 3, 2).catalecticant(1).tolist()
         [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
         """
-        if k != 0:
-            k = positive_integer("k", k)
+        k = nonnegative_integer("k", k)
         if k > self.order:
             raise ValueError(f"k must lie in 0 .. {self.order}; got {k}")
         positions = catalecticant_positions(self.dimension, self.order, k)

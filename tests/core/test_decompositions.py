@@ -123,6 +123,8 @@ def test_residual_is_the_dense_one() -> None:
         D.residual(SymmetricTensor([1.0, 2.0, 3.0], 2, 2))
     with pytest.raises(TypeError, match="ndarray"):
         D.residual(np.eye(4))  # type: ignore[arg-type]
+    beyond = SymmetricDecomposition([1.0], [[1e200, 1.0, 1.0, 1.0]])
+    assert beyond.residual(T) == math.inf
 
 
 def test_conjugate_points_give_a_real_tensor() -> None:

@@ -112,6 +112,15 @@ def test_overflow_is_an_error() -> None:
     assert number_of_multi_indices(2000, 20) == math.comb(2019, 20)
 
 
+def test_counts_and_tables_beyond_reach_are_refused_at_once() -> None:
+    with pytest.raises(ProblemTooLargeError, match="too many"):
+        number_of_multi_indices(10**7, 10**7)
+    with pytest.raises(ProblemTooLargeError, match="too many"):
+        square_free_indices(10**8, 10**7)
+    with pytest.raises(ProblemTooLargeError, match="table of 3000000000 numbers"):
+        rank_multi_indices([[0, 10**6]], 10**9)
+
+
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="dimension must be at least 0"):
         multi_indices(-1, 2)

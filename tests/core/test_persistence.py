@@ -78,6 +78,9 @@ def test_a_flipped_byte_is_noticed_or_harmless(saved: Path) -> None:
         ({"version": np.array("one")}, "corrupted"),
         ({"entries": np.full(10, np.nan)}, "no valid SymmetricTensor.*finite"),
         ({"kind": np.array("IncompleteSymmetricTensor")}, "'indices' is missing"),
+        ({"version": np.array(1.5)}, r"format version 1\.5"),
+        ({"order": np.array(3.7)}, "no valid SymmetricTensor.*order must be an integer"),
+        ({"order": np.array(10**6), "dimension": np.array(10**6)}, "too many"),
     ],
 )
 def test_strange_files_are_explained(saved: Path, changes: dict[str, Any], message: str) -> None:
@@ -101,6 +104,15 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
         archive.writestr("readme.txt", "not arrays")
     with pytest.raises(PersistenceError, match="not written by tensoralg"):
         load(path)
+
+
+def test_compressed_members_are_refused_unread(saved: Path) -> None:
+    # a hundred kilobytes that unpack to a hundred megabytes
+    with np.load(saved) as archive:
+        arrays = dict(archive)
+    np.savez_compressed(saved, **{**arrays, "entries": np.zeros(10**7)})
+    with pytest.raises(PersistenceError, match="is compressed"):
+        load(saved)
 
 
 def test_pickles_are_never_run(saved: Path) -> None:
