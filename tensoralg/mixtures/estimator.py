@@ -1,13 +1,12 @@
-"""DiagonalGaussianMixture: the estimator's face, in scikit-learn's manners."""
+"""DiagonalGaussianMixture: how it is fitted, in scikit-learn's manners."""
 
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
+from tensoralg.mixtures.density import MixtureDensity, generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
 from tensoralg.mixtures.moment_input import checked_mixture
@@ -22,24 +21,23 @@ from tensoralg.mixtures.validation import (
     check_chunk,
     check_rows,
     check_settings,
-    is_count,
     positive_rows,
     refuse_dtype,
 )
 from tensoralg.solvers.coordinate_splits import Form
-from tensoralg.solvers.expectation_maximization import log_density, responsibilities
 
 __all__ = ["DiagonalGaussianMixture"]
 
 Array = NDArray[Any]
 
 
-class DiagonalGaussianMixture(DensityMixin, BaseEstimator):
+class DiagonalGaussianMixture(MixtureDensity):
     """Mixture of Gaussians with diagonal covariances, recovered from moments.
 
     One pass over the data accumulates the moments over pairwise distinct indices; generating
     polynomials turn them into weights and means, without random starts in parameter space;
     feasible least squares refines several of those, and the best is polished by a few EM steps.
+    Where moments contradict the start, leave it open or give none, k-means++ starts compete.
 
     Parameters
     ----------
@@ -137,11 +135,6 @@ class DiagonalGaussianMixture(DensityMixin, BaseEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = bool(self.missing)
-        return tags
-
     def _settings(self) -> tuple[Settings, FitDiagnostics]:
         check_settings(self)
         settings = Settings(
@@ -153,7 +146,7 @@ class DiagonalGaussianMixture(DensityMixin, BaseEstimator):
             float(self.tol),
             float(self.reg_covar),
             bool(self.missing),
-            _generator(self.random_state),
+            generator_of(self.random_state),
         )
         return settings, FitDiagnostics(order=settings.order, form=settings.form)
 
@@ -368,89 +361,6 @@ class DiagonalGaussianMixture(DensityMixin, BaseEstimator):
         self.diagnostics_.floored = [(int(place[s]), j) for s, j in fitted.diagnostics.floored]
         return self
 
-    def _rows(self, X: Any) -> Array:
-        check_is_fitted(self)
-        refuse_dtype(X)
-        X = validate_data(
-            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
-        )
-        check_cells(X, np.arange(len(X)), missing=bool(self.missing))
-        return np.ascontiguousarray(X)
-
-    def score_samples(self, X: ArrayLike) -> Array:
-        """Log-density of every row.
-
-        Parameters
-        ----------
-        X : array_like of shape (N, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (N,)
-            ``log p(x)``; very low, never NaN, for rows far away.
-        """
-        return log_density(
-            self._rows(X), *self._centred(), shift=self._origin(), missing=self.missing
-        )
-
-    def _origin(self) -> Array:
-        # large offsets would cost digits: measure from a mean
-        return np.asarray(self.means_[0], dtype=np.float64)
-
-    def _centred(self) -> tuple[Array, Array, Array]:
-        means = self.means_.astype(np.float64) - self._origin()
-        return self.weights_, means, self.covariances_
-
-    def score(self, X: ArrayLike, y: None = None) -> float:
-        """Mean log-density of the rows.
-
-        Parameters
-        ----------
-        X : array_like of shape (N, d)
-            Rows.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        float
-            Log-likelihood per row.
-        """
-        return float(np.mean(self.score_samples(X)))
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Probability of every component given the row.
-
-        Parameters
-        ----------
-        X : array_like of shape (N, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (N, r)
-            Rows sum to one.
-        """
-        return responsibilities(
-            self._rows(X), *self._centred(), shift=self._origin(), missing=self.missing
-        )
-
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Most probable component of every row.
-
-        Parameters
-        ----------
-        X : array_like of shape (N, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray of int, shape (N,)
-            Component numbers from 0.
-        """
-        return np.asarray(self.predict_proba(X).argmax(axis=1))
-
     def fit_predict(
         self, X: Any, y: None = None, sample_weight: ArrayLike | None = None
     ) -> NDArray[np.int64]:
@@ -471,79 +381,3 @@ class DiagonalGaussianMixture(DensityMixin, BaseEstimator):
             Component numbers from 0.
         """
         return self.fit(X, sample_weight=sample_weight).predict(X)
-
-    def sample(
-        self, n_samples: int = 1, *, random_state: Any = None
-    ) -> tuple[Array, NDArray[np.int64]]:
-        """Draw rows from the mixture.
-
-        Parameters
-        ----------
-        n_samples : int, default 1
-            How many rows.
-        random_state : int, RandomState, Generator or None
-            Source of the draw; by default the estimator's own.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, d)
-            Rows, in random order of components.
-        labels : ndarray of int, shape (n_samples,)
-            The component of each row.
-
-        Raises
-        ------
-        ValueError
-            If `n_samples` is no positive integer.
-        """
-        check_is_fitted(self)
-        if not is_count(n_samples):
-            raise ValueError(f"n_samples must be an integer >= 1; got {n_samples!r}")
-        rng = _generator(self.random_state if random_state is None else random_state)
-        shares = self.weights_.astype(np.float64)
-        labels = rng.choice(len(shares), int(n_samples), p=shares / shares.sum())
-        noise = rng.standard_normal((int(n_samples), self.means_.shape[1]))
-        X = self.means_[labels] + np.sqrt(self.covariances_[labels]) * noise
-        return X.astype(self.means_.dtype), labels
-
-    def _n_parameters(self) -> int:
-        r, d = self.means_.shape
-        return int(r * (2 * d + 1) - 1)
-
-    def bic(self, X: ArrayLike) -> float:
-        """Bayesian information criterion, lower is better.
-
-        Parameters
-        ----------
-        X : array_like of shape (N, d)
-            Rows.
-
-        Returns
-        -------
-        float
-            ``-2 log L + (r (2 d + 1) - 1) log N``.
-        """
-        scores = self.score_samples(X)
-        return float(-2.0 * scores.sum() + self._n_parameters() * np.log(len(scores)))
-
-    def aic(self, X: ArrayLike) -> float:
-        """Akaike information criterion, lower is better.
-
-        Parameters
-        ----------
-        X : array_like of shape (N, d)
-            Rows.
-
-        Returns
-        -------
-        float
-            ``-2 log L + 2 (r (2 d + 1) - 1)``.
-        """
-        return float(-2.0 * self.score_samples(X).sum() + 2.0 * self._n_parameters())
-
-
-def _generator(random_state: Any) -> np.random.Generator:
-    """Make a Generator of anything that scikit-learn accepts, or of a Generator."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
