@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One BLAS thread per worker: the tests and benchmarks stay comparable on shared machines.
+# Few BLAS threads: the tests stay quick on shared machines. Benchmarks limit themselves to one.
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help

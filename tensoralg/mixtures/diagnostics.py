@@ -13,17 +13,17 @@ class FitDiagnostics:
     Attributes
     ----------
     status : str
-        "converged" (the polish met its tolerance), "max_iter" (it did not), "moments only" (no
-        polish was asked for or possible), "misfit" (the same, but the parameters contradict the
-        moments), "undetermined" (the same, but other parameters match as well), "closed form"
-        (one component), "collapsed" (a component sits at the variance floor), "interrupted".
+        "converged" (the polish met its tolerance), "max_iter" (it did not), "collapsed" (a
+        component sits at the variance floor or was removed); without a polish "moments only",
+        "misfit" (the parameters contradict the moments) or "undetermined" (others match as well);
+        "closed form" (one component), "given" (by `from_parameters`).
     message : str
         The same in a sentence, with what to do next.
     start : str
         Where the polish began: "algebraic" (generating polynomials), "least squares" (above the
-        algebraic bound), "k-means++" (no moment start was possible, or it contradicted the
-        moments, was not determined by them or collapsed, and this was more likely), "warm",
-        "closed form".
+        algebraic bound), "k-means++" (no moment start was possible; or it contradicted the
+        moments, had a `mean_error` above 0.05 or collapsed, and this was more likely), "warm",
+        "closed form", "given".
     order, form : int, str
         Highest moment order and form of the generating polynomials.
     bounds : dict
@@ -38,7 +38,8 @@ class FitDiagnostics:
         Below 4 where the rows come from such a mixture; above 8 the start is not trusted.
     mean_error : float
         Standard error that the moments leave on the means of the component known worst, in
-        standard deviations of the columns. Above 0.5 the moments do not determine the mixture.
+        standard deviations of the columns. Above 0.05 k-means++ competes; above 0.5 the moments
+        do not determine the mixture.
     singular_values : list of float
         Singular values of one flattening: their drop shows the number of components.
     start_log_likelihoods : dict

@@ -1,4 +1,4 @@
-"""From rows or moments to parameters: one pass for the moments, starts, the best one polished."""
+"""From rows to moments in one pass, and from moments to starts."""
 
 from dataclasses import dataclass, replace
 from typing import Any

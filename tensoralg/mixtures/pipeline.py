@@ -1,4 +1,4 @@
-"""The whole fit: rows or moments in, parameters in the data's units and diagnostics out."""
+"""The fit of rows: moments, starts, polish; parameters in the data's units and diagnostics out."""
 
 from typing import Any
 

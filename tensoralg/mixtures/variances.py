@@ -15,14 +15,14 @@ Array = NDArray[np.float64]
 
 
 @lru_cache(maxsize=8)
-def _lists(dimension: int, order: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _square_free(dimension: int, order: int) -> NDArray[np.int64]:
     """Square-free monomials of degree <= m - 2 in d - 1 variables, padded with -1."""
     parts = []
     for indices in graded_indices(dimension - 1, order - 2):
         padded = np.full((len(indices), order - 2), -1, dtype=np.int64)
         padded[:, : indices.shape[1]] = indices
         parts.append(padded)
-    return np.concatenate(parts), np.arange(dimension)
+    return np.concatenate(parts)
 
 
 def _monomials(points: Array, padded: NDArray[np.int64]) -> Array:
@@ -66,7 +66,7 @@ def variances_from_moments(
        one repeated index (nonnegativity, floor and ridge are ours).
     """
     r, d = means.shape
-    padded, _ = _lists(d, order)
+    padded = _square_free(d, order)
     variances = np.empty((r, d))
     for j in range(d):
         others = np.delete(np.arange(d), j)
