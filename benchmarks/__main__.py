@@ -2,27 +2,12 @@
 
 import argparse
 import importlib
-import platform
-from datetime import date
 from pathlib import Path
 
-import numpy as np
-import scipy
-import sklearn
-
-from tensoralg import __version__
+from tensoralg.studies.machine import describe_machine, machine_in_words
 
 NAMES = ("import_time", "moment_pass", "expectation_step", "mixtures")
 RESULTS = Path(__file__).parent / "results"
-
-
-def processor() -> str:
-    """The processor's name, as far as the system tells."""
-    listing = Path("/proc/cpuinfo")
-    for line in listing.read_text().splitlines() if listing.exists() else []:
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def main() -> None:
@@ -33,11 +18,8 @@ def main() -> None:
     if unknown := sorted(set(names) - set(NAMES)):
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}")
     RESULTS.mkdir(exist_ok=True)
-    head = (
-        f"{date.today()}, {processor()}, {platform.system()}, Python {platform.python_version()}, "
-        f"numpy {np.__version__}, scipy {scipy.__version__}, scikit-learn {sklearn.__version__}, "
-        f"tensoralg {__version__}"
-    )
+    here = describe_machine()
+    head = f"{here['date']}, {machine_in_words(here)}"
     print(head, flush=True)
     for name in names:
         table = importlib.import_module(f"benchmarks.{name}").run()

@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from tensoralg.studies.document import Document
 from tensoralg.studies.files import strict_json, write_text
 from tensoralg.studies.generation import MixtureParameters
 from tensoralg.studies.machine import describe_machine, machine_in_words
-from tensoralg.studies.methods import diagnostic
 from tensoralg.studies.mixture_plots import (
     mixture_histogram,
     mixture_scatter,
@@ -24,7 +22,7 @@ from tensoralg.studies.mixture_plots import (
 )
 from tensoralg.studies.summary import number
 
-__all__ = ["FIT_FILES", "OutputExistsError", "diagnostics_as_mapping", "write_fit"]
+__all__ = ["FIT_FILES", "OutputExistsError", "refuse_to_overwrite", "write_fit"]
 
 FIT_FILES = (
     "parameters.json",
@@ -125,38 +123,7 @@ def write_fit(
     return folder / "report.html"
 
 
-def diagnostics_as_mapping(diagnostics: Any) -> dict[str, Any]:
-    """Turn an estimator's diagnostics, a dataclass or a mapping, into a dictionary.
-
-    Parameters
-    ----------
-    diagnostics : object
-        The estimator's ``diagnostics_``.
-
-    Returns
-    -------
-    dict
-        Its entries; empty when there are none.
-
-    Examples
-    --------
-    >>> from tensoralg.studies.fitted import diagnostics_as_mapping
-    >>> diagnostics_as_mapping({"status": "converged"})
-    {'status': 'converged'}
-    """
-    if is_dataclass(diagnostics) and not isinstance(diagnostics, type):
-        return asdict(diagnostics)
-    try:
-        return dict(diagnostics)
-    except (TypeError, ValueError):
-        return dict(getattr(diagnostics, "__dict__", {}))
-
-
 def _parameters(model: Any, table: Table, source: str, notes: Sequence[str]) -> dict[str, Any]:
-    diagnostics = getattr(model, "diagnostics_", None)
-    status = diagnostic(diagnostics, "status") or (
-        "converged" if model.converged_ else "not converged"
-    )
     return {
         "source": source,
         "rows": len(table.values),
@@ -171,10 +138,10 @@ def _parameters(model: Any, table: Table, source: str, notes: Sequence[str]) -> 
         "aic": model.aic(table.values),
         "converged": bool(model.converged_),
         "n_iter": int(model.n_iter_),
-        "status": status,
-        "message": diagnostic(diagnostics, "message", "") or "",
+        "status": model.diagnostics_.status,
+        "message": model.diagnostics_.message,
         "notes": list(notes),
-        "diagnostics": diagnostics_as_mapping(diagnostics),
+        "diagnostics": model.diagnostics_.as_dict(),
         "machine": describe_machine(),
     }
 

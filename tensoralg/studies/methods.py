@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from tensoralg.studies.generation import MixtureParameters
 
-__all__ = ["METHODS", "Fit", "Method", "Problem", "diagnostic"]
+__all__ = ["METHODS", "Fit", "Method", "Problem"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,34 +76,6 @@ class Method:
     fit: Callable[[Problem], Fit]
 
 
-def diagnostic(diagnostics: Any, name: str, default: Any = None) -> Any:
-    """Look up one entry of an estimator's diagnostics, kept as attributes or as a mapping.
-
-    Parameters
-    ----------
-    diagnostics : object or mapping
-        The estimator's ``diagnostics_``.
-    name : str
-        Which entry.
-    default : object
-        What to return when there is none.
-
-    Returns
-    -------
-    object
-        The entry.
-
-    Examples
-    --------
-    >>> from tensoralg.studies.methods import diagnostic
-    >>> diagnostic({"status": "converged"}, "status")
-    'converged'
-    """
-    if hasattr(diagnostics, "get"):
-        return diagnostics.get(name, default)
-    return getattr(diagnostics, name, default)
-
-
 def _moments(problem: Problem, polish: str | None) -> Fit:
     from tensoralg.mixtures import DiagonalGaussianMixture
 
@@ -113,11 +85,8 @@ def _moments(problem: Problem, polish: str | None) -> Fit:
         polish=polish,
         random_state=problem.random_state,
     ).fit(problem.X)
-    diagnostics = getattr(model, "diagnostics_", None)
-    message = diagnostic(diagnostics, "message", "") or ""
-    return Fit(
-        model.weights_, model.means_, model.covariances_, bool(model.converged_), str(message)
-    )
+    message = model.diagnostics_.message
+    return Fit(model.weights_, model.means_, model.covariances_, model.converged_, message)
 
 
 def _expectation_maximization(problem: Problem, **options: Any) -> Fit:

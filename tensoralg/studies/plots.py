@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["error_against_samples", "strip_plot"]
 
-# Okabe and Ito's colours, distinct for colour-blind readers
 COLORS = {
-    "moments": "#0072B2",
-    "moments-only": "#56B4E9",
-    "em-default": "#D55E00",
-    "em-restarts": "#E69F00",
-    "em-truth": "#555555",
+    "moments": CYCLE[0],
+    "moments-only": CYCLE[5],
+    "em-default": CYCLE[1],
+    "em-restarts": CYCLE[4],
+    "em-truth": CYCLE[7],
 }
 MARKERS = {
     "moments": "o",

@@ -74,8 +74,6 @@ def add_study(
     specification: StudySpecification,
     cells: Sequence[CellResult],
     folder: Path,
-    *,
-    prefix: str = "",
 ) -> None:
     """Add the tables and pictures of a study to a report.
 
@@ -89,8 +87,6 @@ def add_study(
         What is finished of it.
     folder : Path
         Where the pictures are saved.
-    prefix : str
-        Put before the names of the pictures.
     """
     wanted = specification.cells()
     known = set(wanted)
@@ -121,7 +117,7 @@ def add_study(
         "cell is no success. Seconds are wall-clock time of the fit on one thread."
     )
     fitted = [cell for cell in finished if cell.status != "failed"]
-    _add_pictures(report, specification, fitted, folder, prefix)
+    _add_pictures(report, specification, fitted, folder)
     _add_failures(report, finished)
 
 
@@ -176,7 +172,6 @@ def _add_pictures(
     specification: StudySpecification,
     cells: Sequence[CellResult],
     folder: Path,
-    prefix: str,
 ) -> None:
     report.heading("Pictures")
     try:
@@ -185,9 +180,9 @@ def _add_pictures(
         report.paragraph(f"{error}.")
         return
     if len(specification.samples) > 1:
-        error_against_samples(folder / f"{prefix}error_samples.png", specification, cells)
+        error_against_samples(folder / "error_samples.png", specification, cells)
         report.figure(
-            f"{prefix}error_samples.png",
+            "error_samples.png",
             "Error of the means against the number of samples; lines are medians over the seeds.",
         )
     for measure, label, caption in (
@@ -204,7 +199,7 @@ def _add_pictures(
         ),
         ("seconds", "seconds", "Wall-clock time of the fit, one thread."),
     ):
-        file = f"{prefix}{measure}.png"
+        file = f"{measure}.png"
         strip_plot(folder / file, specification, cells, measure, label)
         report.figure(file, caption)
 
