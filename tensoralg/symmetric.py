@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoralg.core.decompositions import SymmetricDecomposition
-from tensoralg.core.errors import ConvergenceWarning, RankBoundError
+from tensoralg.core.errors import ConvergenceWarning, ProblemTooLargeError, RankBoundError
 from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
 from tensoralg.core.indices import number_of_multi_indices, rank_multi_indices
 from tensoralg.core.symmetric_tensor import SymmetricTensor
@@ -26,6 +26,7 @@ Array = npt.NDArray[Any]
 
 # float32 entries carry relative errors of 6e-8 each
 _TOLERANCES = {"float64": Tolerances(1e-10, 1e-9), "float32": Tolerances(1e-5, 3e-6)}
+_MOST_ENTRIES = 2**28  # of an incomplete tensor, the unknown ones included: 2 GiB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +98,8 @@ def decompose(
         no rank given and none revealed.
     NotSymmetricError
         A dense array that is not symmetric.
+    ProblemTooLargeError
+        An incomplete tensor with more than 2**28 entries, known or not.
     ValueError
         An order below 3, complex entries, no known entry, NaN or infinite values, a negative rank.
 
@@ -185,6 +188,11 @@ def _incomplete(
 ) -> Outcome:
     n, m = tensor.dimension, tensor.order
     total = number_of_multi_indices(n, m)
+    if total > _MOST_ENTRIES:
+        raise ProblemTooLargeError(
+            f"T has dimension n={n} and order m={m}: {total} entries, known or not; "
+            f"at most {_MOST_ENTRIES} are accepted"
+        )
     position = rank_multi_indices(tensor.indices, n)
     entries, known = np.zeros(total), np.zeros(total, dtype=bool)
     entries[position], known[position] = scaled, True

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensoralg import IncompleteSymmetricTensor, SymmetricTensor
-from tensoralg.core.errors import RankBoundError
+from tensoralg.core.errors import ProblemTooLargeError, RankBoundError
 from tensoralg.symmetric import decompose
 
 
@@ -130,3 +130,9 @@ def test_float32_zero_and_unrevealed_rank():
         warnings.simplefilter("ignore")
         with pytest.raises(RankBoundError, match="reveals the rank"):
             decompose(with_values(small, noise), rng=0)
+
+
+def test_dimensions_beyond_memory_are_refused():
+    few = IncompleteSymmetricTensor([[0, 1, 2], [1, 2, 7999]], [1.0, 2.0], 3, 8000)
+    with pytest.raises(ProblemTooLargeError, match="n=8000 and order m=3"):
+        decompose(few, 1, rng=0)
