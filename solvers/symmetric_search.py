@@ -166,7 +166,9 @@ class _CompleteSearch:
 
     def asked(self, rank: int) -> Outcome:
         """Fit the given rank, or fewer terms when fewer are exact in real numbers."""
-        if self.full < rank and (self.full < len(self.singular) or self.dimension == 1):
+        # a deficient flattening has the rank; a full one only where algebra at its rank says so
+        deficient = self.full < len(self.singular) or self.dimension == 1
+        if self.full < rank and (deficient or self._within_reach(self.full)):
             fewer = self.fixed(self.full)
             if fewer.status == "exact":
                 note = f"{self.full} terms are exact; {rank} were asked for. "

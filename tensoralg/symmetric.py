@@ -78,7 +78,7 @@ def decompose(
     rank : int, optional
         Number r of terms. None detects it: from the numerical rank of the flattenings, by a
         tolerance or the largest gap, and upwards for small complete tensors until the fit is
-        exact. Fewer terms are returned when fewer are exact.
+        exact. Fewer terms are returned when as many as the rank of the flattening are exact.
     rng : int, Generator or None
         Source of all random choices.
     refine : bool, default True
