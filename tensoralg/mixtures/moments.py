@@ -232,7 +232,8 @@ class MomentAccumulator:
         Raises
         ------
         ValueError
-            A property differs (both values are named), or the shift differs with `missing`.
+            A property differs (both values are named), the shift differs with `missing`, or sums
+            exceed the float64 range.
         TypeError
             `other` is no accumulator, or holds arrays of another library.
 
@@ -255,7 +256,7 @@ class MomentAccumulator:
         if self._gram is None:
             self._gram, self._mask_gram = addend._gram, addend._mask_gram
         else:
-            self._gram = self._gram + addend._gram
+            self._gram = _finite(self._gram + addend._gram)
             if self.missing:
                 self._mask_gram = self._mask_gram + addend._mask_gram
         self.shift = addend.shift
@@ -282,8 +283,8 @@ class MomentAccumulator:
         Raises
         ------
         ValueError
-            An argument is out of range, or another origin with `missing`, where the sums over
-            other rows that it takes are not known.
+            An argument is out of range, or sums exceed the float64 range; or another origin with
+            `missing`, where the sums over other rows that it takes are not known.
 
         Examples
         --------
@@ -306,14 +307,16 @@ class MomentAccumulator:
                 f"{self.shift}, wanted {result.shift}; give both accumulators the same shift from "
                 "the start"
             )
-        result._gram = rebased_gram(
-            self._gram,
-            self.dimension,
-            self.order,
-            self.scale / result.scale,
-            (self.shift - result.shift) / result.scale,
-            powers=self.powers,
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram = rebased_gram(
+                self._gram,
+                self.dimension,
+                self.order,
+                self.scale / result.scale,
+                (self.shift - result.shift) / result.scale,
+                powers=self.powers,
+            )
+        result._gram = _finite(gram)
         return result
 
     def homogenised(self) -> FloatArray:
@@ -448,3 +451,14 @@ class MomentAccumulator:
         assert self.shift is not None
         assert other.shift is not None
         return np.array_equal(self.shift, other.shift) and np.array_equal(self.scale, other.scale)
+
+
+def _finite(gram: Any) -> Any:
+    """Return the sums, or raise where they left the float64 range."""
+    xp = namespace_of(gram)
+    if not bool(xp.all(xp.isfinite(gram))):
+        raise ValueError(
+            "the merged or rebased sums exceed the float64 range; give the accumulators a shift "
+            "and a scale that fit the data"
+        )
+    return gram

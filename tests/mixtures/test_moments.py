@@ -546,3 +546,14 @@ def test_pickle_and_copy_continue():
         assert_same_moments(clone.update(X[40:]), reference, 0)
     assert half.count == 40
     assert "of 40 rows" in repr(half)
+
+
+def test_merging_beyond_float64_is_refused_and_changes_nothing():
+    near = MomentAccumulator(3, 3, shift=0).update(np.ones((4, 3)))
+    far = MomentAccumulator(3, 3, shift=1e110).update(np.full((4, 3), 1e110))
+    with pytest.raises(ValueError, match="exceed the float64 range"):
+        near.merge(far)
+    assert near.count == 4
+    np.testing.assert_array_equal(near.moments(3).values, [1.0])
+    with pytest.raises(ValueError, match="exceed the float64 range"):
+        near.rebased(scale=1e-120)
