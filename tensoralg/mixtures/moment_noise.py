@@ -130,5 +130,6 @@ def mean_error(
     second = np.concatenate([weights @ p for p in squares[1:]])
     noise = float(np.mean((second - expected**2) / rows + _ROUNDING**2 * second))
     values, vectors = np.linalg.eigh(normal_matrix(weights, mu, np.ones(len(products))))
-    inverse = vectors**2 @ (1.0 / np.maximum(values, 1e-14 * values[-1]))
+    # smaller eigenvalues than this are rounding: what they belong to is not determined
+    inverse = vectors**2 @ (1.0 / np.maximum(values, 1e-16 * values[-1]))
     return float(np.sqrt(noise * inverse[r:].reshape(r, d).mean(axis=1).max()))

@@ -126,3 +126,11 @@ def test_components_that_differ_in_one_column_only_are_not_determined(d: int) ->
         model = DiagonalGaussianMixture(2, random_state=0).fit_moments(accumulator)
     assert model.diagnostics_.status == "undetermined"
     assert not model.converged_
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_more_components_than_there_are_is_no_quiet_success(seed: int) -> None:
+    accumulator = MomentAccumulator.from_parameters(*mixture(10, 2, seed), 3)
+    with pytest.warns(ConvergenceWarning, match="do not determine"):
+        model = DiagonalGaussianMixture(3, random_state=0).fit_moments(accumulator)
+    assert model.diagnostics_.status == "undetermined"
