@@ -37,7 +37,8 @@ class AndersonAcceleration:
     >>> x = np.zeros(1)
     >>> for _ in range(2):
     ...     acceleration.remember(x, contract(x))
-    ...     x = acceleration.extrapolate(np.ones(1), np.ones(1)) or contract(x)
+    ...     extrapolated = acceleration.extrapolate(np.ones(1), np.ones(1))
+    ...     x = contract(x) if extrapolated is None else extrapolated
     >>> x.round(6)
     array([1.])
     """
