@@ -1,5 +1,8 @@
 """DiagonalGaussianMixture: how it is fitted, in scikit-learn's manners."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
 from typing import Any, Self, cast
 
 import numpy as np
@@ -182,12 +185,24 @@ class DiagonalGaussianMixture(MixtureDensity):
         >>> DiagonalGaussianMixture().fit(X).means_.round(0).tolist()
         [[5.0, 5.0, 5.0]]
         """
-        settings, diagnostics = self._settings()
-        source = self._source(X, sample_weight, diagnostics)
-        fitted = fit_source(source, settings, diagnostics, self._last_fit())
-        if hasattr(self, "accumulator_"):
-            del self.accumulator_  # fit starts anew
-        return self._accept(fitted)
+        with self._all_or_nothing():
+            settings, diagnostics = self._settings()
+            source = self._source(X, sample_weight, diagnostics)
+            fitted = fit_source(source, settings, diagnostics, self._last_fit())
+            if hasattr(self, "accumulator_"):
+                del self.accumulator_  # fit starts anew
+            return self._accept(fitted)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Restore all attributes when the block raises: the last fit stays whole."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _last_fit(self) -> Mixture | None:
         """Return the parameters to start from, where that is wanted and they fit."""
@@ -211,6 +226,7 @@ class DiagonalGaussianMixture(MixtureDensity):
                 raise ValueError("sample_weight cannot be combined with an iterable of chunks")
             if self.robust:
                 raise ValueError("robust=True needs an array: medians do not stream")
+            self.__dict__.pop("feature_names_in_", None)  # chunks have none
             return RowSource.from_chunks(X, check_chunk(self))
         rows, weights = check_rows(self, X, sample_weight)
         rows, weights = without_outliers(rows, weights, diagnostics, drop=self.robust)
@@ -246,8 +262,11 @@ class DiagonalGaussianMixture(MixtureDensity):
         >>> (np.round(np.sort(model.means_, axis=0), 6) + 0.0).tolist()
         [[1.0, 1.0, 0.0], [3.0, 2.0, 3.0]]
         """
-        settings, diagnostics = self._settings()
-        return self._accept(fit_accumulator(accumulator, settings.without_polish(), diagnostics))
+        with self._all_or_nothing():
+            settings, diagnostics = self._settings()
+            fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics)
+            self.__dict__.pop("feature_names_in_", None)
+            return self._accept(fitted)
 
     def partial_fit(self, X: Any, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows to the moments seen so far and estimate the mixture from all of them.
@@ -279,32 +298,35 @@ class DiagonalGaussianMixture(MixtureDensity):
         >>> model.accumulator_.count
         1000
         """
-        settings, diagnostics = self._settings()
-        refuse_dtype(X)
-        X = validate_data(
-            self,
-            X,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            reset=not hasattr(self, "accumulator_"),
-        )
-        rows, weights = positive_rows(X, sample_weight)
-        X = X if weights is None else X[rows]
-        check_cells(X, rows, missing=settings.missing)
-        if not hasattr(self, "accumulator_"):
-            first = summarise(X, weights)
-            self.accumulator_ = MomentAccumulator(
-                X.shape[1],
-                settings.order,
-                shift=first.mean,
-                scale=first.scale,
-                powers=settings.form == "power",
-                missing=settings.missing,
+        with self._all_or_nothing():
+            settings, diagnostics = self._settings()
+            refuse_dtype(X)
+            X = validate_data(
+                self,
+                X,
+                dtype=[np.float64, np.float32],
+                ensure_all_finite=False,
+                reset=not hasattr(self, "accumulator_"),
             )
-        self.accumulator_.update(X, sample_weight=weights)
-        return self._accept(
-            fit_accumulator(self.accumulator_, settings.without_polish(), diagnostics)
-        )
+            rows, weights = positive_rows(X, sample_weight)
+            X = X if weights is None else X[rows]
+            check_cells(X, rows, missing=settings.missing)
+            # an update replaces the sums: the copy leaves those of the last fit alone
+            accumulator = copy(getattr(self, "accumulator_", None))
+            if accumulator is None:
+                first = summarise(X, weights)
+                accumulator = MomentAccumulator(
+                    X.shape[1],
+                    settings.order,
+                    shift=first.mean,
+                    scale=first.scale,
+                    powers=settings.form == "power",
+                    missing=settings.missing,
+                )
+            accumulator.update(X, sample_weight=weights)
+            fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics)
+            self.accumulator_ = accumulator
+            return self._accept(fitted)
 
     @classmethod
     def from_parameters(

@@ -65,6 +65,8 @@ def fit_source(
         Parameters in the units of the data.
     """
     will_polish = settings.polish and source.again
+    if warm is not None and will_polish:
+        warm = _of_same_width(warm, source)
     summary, accumulator, dtype = accumulate(
         source, settings, moments=settings.n_components > 1 and (warm is None or not will_polish)
     )
@@ -97,6 +99,19 @@ def fit_source(
     if not settings.polish:
         return unpolished(starts, shift, scale, settings, diagnostics, dtype)
     return _polished(source, starts, summary, shift, scale, settings, diagnostics, dtype)
+
+
+def _of_same_width(warm: Mixture, source: RowSource) -> Mixture | None:
+    """Drop a start of another width than the rows, which chunks do not tell beforehand."""
+    wanted = warm.means.shape[1]
+    width = next((X.shape[1] for X, _ in source()), wanted)
+    if width == wanted:
+        return warm
+    warn(
+        f"warm_start=True, but the last fit has {wanted} columns and X has {width}: a new start "
+        "is made"
+    )
+    return None
 
 
 def _effective(source: RowSource, summary: ColumnSummary, settings: Settings) -> Settings:

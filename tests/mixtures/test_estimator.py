@@ -192,6 +192,76 @@ def test_warm_start_goes_on_where_the_last_fit_stopped() -> None:
     assert model.means_.shape == (2, 8)
     with pytest.warns(UserWarning, match="a new start is made"):
         model.fit(X[:, :5])
+    with pytest.warns(UserWarning, match="has 5 columns and X has 8: a new start is made"):
+        model.fit([X[:900], X[900:]])
+
+
+def attributes(model: Any) -> bytes:
+    return pickle.dumps({k: v for k, v in vars(model).items() if k != "accumulator_"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "weight"),
+    [
+        (np.full((30, 3), np.nan), None),
+        (X[:, :3], np.full(2000, -1.0)),
+        (X[:1, :3], None),
+        (iter([X[:500, :3], X[:500]]), None),
+    ],
+)
+def test_a_fit_that_raises_leaves_the_last_one_whole(wrong: Any, weight: Any) -> None:
+    model = DiagonalGaussianMixture(2, random_state=0).fit(X)
+    before, labels = attributes(model), model.predict(X)
+    with pytest.raises(ValueError, match=r"NaN|nonnegative|1 sample|columns"):
+        model.fit(wrong, sample_weight=weight)
+    assert attributes(model) == before
+    np.testing.assert_array_equal(model.predict(X), labels)
+    fresh = DiagonalGaussianMixture(2)
+    with pytest.raises(ValueError, match="NaN"):
+        fresh.fit(np.full((30, 3), np.nan))
+    assert not hasattr(fresh, "n_features_in_")
+
+
+def test_an_interrupted_fit_leaves_the_last_one_whole() -> None:
+    def chunks() -> Any:
+        yield X[:500, :5]
+        raise KeyboardInterrupt
+
+    model = DiagonalGaussianMixture(3, random_state=0).fit(X)
+    before = attributes(model)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(chunks())
+    assert attributes(model) == before
+
+
+def test_a_partial_fit_that_raises_adds_no_rows() -> None:
+    model = DiagonalGaussianMixture(3, random_state=0).partial_fit(X[:1000])
+    before = attributes(model)
+    model.set_params(n_components=60)
+    with pytest.raises(RankBoundError):
+        model.partial_fit(X[1000:])
+    model.set_params(n_components=3)
+    assert attributes(model) == before
+    assert model.accumulator_.count == 1000
+    assert_same(
+        model.partial_fit(X[1000:]),
+        DiagonalGaussianMixture(3, random_state=0).partial_fit(X[:1000]).partial_fit(X[1000:]),
+        0.0,
+    )
+
+
+def test_names_of_columns_do_not_outlive_their_fit() -> None:
+    model = DiagonalGaussianMixture(1).fit(X)
+    for again in (
+        lambda: model.fit([X[:900, :5], X[900:, :5]]),
+        lambda: model.fit_moments(MomentAccumulator(5, 3).update(X[:, :5])),
+    ):
+        model.feature_names_in_ = np.array([f"x{j}" for j in range(8)], dtype=object)
+        again()
+        assert not hasattr(model, "feature_names_in_")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(model.predict(X[:3, :5])) == 3
 
 
 def test_without_polish_a_warm_start_changes_nothing() -> None:
