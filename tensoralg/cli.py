@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 some cells or inputs failed, which are named; 2 bad argume
 method names, in one line; 130 interrupted.
 """
 
+import csv
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tensoralg.core.errors import TensorAlgError
-from tensoralg.studies.program import FAILED, one_line_errors, run_app, say, stop
+from tensoralg.studies.program import FAILED, one_line_errors, run_app, say, show, stop
 
 if TYPE_CHECKING:
     from tensoralg.studies.cells import CellResult
@@ -65,7 +66,7 @@ def _top(
     if version:
         import tensoralg
 
-        typer.echo(tensoralg.__version__)
+        show(f"{tensoralg.__version__}\n")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -83,7 +84,7 @@ def fit(
     components: Annotated[int, typer.Option(min=1, help="Number of components.")],
     order: Annotated[int, typer.Option(min=3, help="Highest order of the moments.")] = 3,
     columns: Annotated[str | None, typer.Option(help="Names of columns: a,b,c.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of what is random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of what is random.")] = 0,
     missing: Annotated[bool, typer.Option("--missing", help="Accept missing values.")] = False,
     plot: Annotated[
         bool | None,
@@ -101,8 +102,10 @@ def fit(
         drawing, plot_note = _drawing(plot)
         if not overwrite:
             refuse_to_overwrite(out)
-        names = [name.strip() for name in columns.split(",")] if columns else None
-        table = read_table(data, names)
+        # a name with a comma in it stands in double quotes, as in the file
+        split = csv.reader([columns or ""], skipinitialspace=True)
+        names = [name.strip() for row in split for name in row]
+        table = read_table(data, names or None)
         _check_rows(table, data, components, missing)
         options = {"order": order, "random_state": seed, "missing": missing}
         _fit_and_write(table, data, out, components, options, drawing, plot_note)
@@ -190,10 +193,13 @@ def _check_rows(table: "Table", data: Path, count: int, missing: bool) -> None:
     rows = len(table.values)
     if count > rows:
         stop(f"{data}: {count} components need at least as many rows; there are {rows}")
+    place = table.first_infinite()
+    if place:
+        stop(f"{data}: row {place[0]}, column {place[1]!r} is infinite; only numbers are accepted")
     place = None if missing else table.first_missing()
     if place:
         stop(
-            f"{data}: row {place[0]}, column {place[1]!r} is missing or not finite; "
+            f"{data}: row {place[0]}, column {place[1]!r} is missing; "
             "--missing accepts missing values"
         )
 
@@ -221,7 +227,7 @@ def _fit_and_write(
     for note in notes:
         say(f"note: {note}")
     page = write_fit(model, table, out, source=data.name, plot=drawing, notes=notes)
-    typer.echo(f"{len(model.weights_)} components; {page}")
+    show(f"{len(model.weights_)} components; {page}\n")
 
 
 def _report(folder: Path) -> None:
@@ -233,7 +239,7 @@ def _report(folder: Path) -> None:
         require_matplotlib()
     except PlottingUnavailableError as error:
         say(f"note: {error}")
-    typer.echo(page)
+    show(f"{page}\n")
 
 
 def _name_failures(cells: "list[CellResult]") -> None:

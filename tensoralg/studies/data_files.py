@@ -35,10 +35,16 @@ class Table:
 
     def first_missing(self) -> tuple[int, str] | None:
         """Find the first row, counted from 1, and the column in which a value is missing."""
-        places = np.argwhere(~np.isfinite(self.values))
-        if not len(places):
+        return self._first(np.isnan(self.values))
+
+    def first_infinite(self) -> tuple[int, str] | None:
+        """Find the first row, counted from 1, and the column in which a value is infinite."""
+        return self._first(np.isinf(self.values))
+
+    def _first(self, wanted: NDArray[np.bool_]) -> tuple[int, str] | None:
+        if not wanted.any():
             return None
-        row, column = places[0]
+        row, column = np.argwhere(wanted)[0]
         return int(row) + 1, self.columns[column]
 
 
@@ -81,6 +87,8 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> Table:
     """
     path = Path(path)
     suffix = path.suffix.lower()
+    if path.is_fifo():  # the reader looks at the beginning first, and begins anew
+        raise DataFileError(f"{path}: a pipe, which can be read once only; give a file")
     if suffix in _TEXT:
         values, names, notes = read_delimited(path, columns)
         table = Table(values, tuple(names), tuple(notes))

@@ -20,7 +20,7 @@ from tensoralg.studies.generation import MixtureParameters, draw_mixture, draw_s
 from tensoralg.studies.machine import describe_machine, machine_in_words
 from tensoralg.studies.methods import METHODS, Problem
 from tensoralg.studies.mixture_plots import mixture_scatter, separating_columns
-from tensoralg.studies.program import one_line_errors, run_app
+from tensoralg.studies.program import one_line_errors, run_app, show
 from tensoralg.studies.real_data import (
     REAL_DATA,
     SplitResult,
@@ -223,7 +223,7 @@ def _demo(
     """Recover mixtures of real data and of known ones, beside scikit-learn's EM."""
     with one_line_errors():
         page = write_demo(out)
-        typer.echo(f"The report is in {page}")
+        show(f"The report is in {page}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

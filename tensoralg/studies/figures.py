@@ -1,5 +1,6 @@
 """Figures that are saved as PNG files; matplotlib loads when the first one is drawn."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,8 @@ def save_figure(figure: "Figure", path: Path) -> None:
     path : Path
         The file.
     """
-    with replace_when_complete(path) as temporary:
+    with replace_when_complete(path) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks
         figure.savefig(temporary, dpi=150, metadata={"Software": None})
 
 

@@ -1,6 +1,7 @@
 """What the command-line programs share: one line per error, and the exit codes."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -18,6 +19,7 @@ __all__ = [
     "one_line_errors",
     "run_app",
     "say",
+    "show",
     "stop",
 ]
 
@@ -40,6 +42,33 @@ def say(line: str) -> None:
     import typer
 
     typer.echo(f"tensoralg: {' '.join(line.split())}", err=True)
+
+
+def show(text: str) -> None:
+    r"""Write to the output stream; a reader that has gone (``| head``) ends no work.
+
+    Parameters
+    ----------
+    text : str
+        The text, with its line ends.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.program import show
+    >>> show("done\n")
+    done
+    """
+    if sys.stdout is None:  # closed by the shell
+        return
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # what is buffered goes nowhere, here and when the interpreter ends
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def stop(message: str, code: int = BAD_INPUT) -> NoReturn:
@@ -93,8 +122,12 @@ def one_line_errors() -> Iterator[None]:
     except TensorAlgError as error:
         stop(str(error))
     except OSError as error:
-        place = f"{error.filename}: " if error.filename is not None else ""
-        stop(f"{place}{error.strerror or error}")
+        stop(_in_one_line(error))
+
+
+def _in_one_line(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename is not None else ""
+    return f"{place}{error.strerror or error}"
 
 
 def run_app(app: "typer.Typer", name: str, arguments: Sequence[str] | None = None) -> int:
@@ -131,6 +164,9 @@ def run_app(app: "typer.Typer", name: str, arguments: Sequence[str] | None = Non
         result = app(given, prog_name=name, standalone_mode=False)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:  # the output stream's: a full disk
+        say(_in_one_line(error))
+        return BAD_INPUT
     except Exception as error:
         # some versions of typer carry their own copy of click: known by what the errors offer
         if not hasattr(error, "format_message"):

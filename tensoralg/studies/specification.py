@@ -206,7 +206,7 @@ def parse_specification(source: str | Mapping[str, Any]) -> StudySpecification:
         text = source if source.endswith("\n") else source + "\n"
         try:
             source = tomllib.loads(source)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise SpecificationError(f"not valid TOML: {error}") from None
     _check_keys(source, ("name", "grid"), "the top level")
     name, grid = source["name"], source["grid"]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tensoralg.studies.cells import CellResult
+from tensoralg.studies.program import show
 from tensoralg.studies.runner import Progress
 from tensoralg.studies.specification import StudySpecification
 from tensoralg.studies.summary import grid_labels, number, summarize
@@ -56,13 +57,13 @@ def progress_bar(title: str) -> Iterator[Progress]:
     progress = Progress(*columns, console=Console(stderr=True))
     task = progress.add_task(title, total=None)
 
-    def show(result: CellResult | None, done: int, total: int) -> None:
+    def advance(result: CellResult | None, done: int, total: int) -> None:
         # not before: a study that is refused shows no bar
         progress.start()
         progress.update(task, completed=done, total=total)
 
     try:
-        yield show
+        yield advance
     finally:
         if progress.live.is_started:
             progress.stop()
@@ -104,7 +105,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
         table.add_column(Text(name), justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*map(Text, row))
-    console.print(table)
+    with console.capture() as printed:
+        console.print(table)
+    show(printed.get())
 
 
 def print_study(specification: StudySpecification, cells: Sequence[CellResult]) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -244,6 +245,43 @@ def test_fit_names_where_a_value_is_missing(tmp_path, rows, capsys):
     assert run("fit", path, "--components", 2, "--out", out, "--missing") == 0
 
 
+@pytest.mark.parametrize("option", [[], ["--missing"]])
+def test_fit_names_where_a_value_is_infinite(option, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n" + "1,2\n3,5\n" * 20 + "1,inf\n")
+    assert run("fit", path, "--components", 2, "--out", tmp_path / "out", *option) == 2
+    assert "row 41, column 'b' is infinite" in one_line(capsys)
+
+
+def test_a_seed_beyond_32_bits_is_a_bad_argument(table, tmp_path, capsys):
+    seed = 2**32
+    assert run("fit", table, "--components", 2, "--out", tmp_path / "out", "--seed", seed) == 2
+    assert "--seed" in one_line(capsys)
+
+
+def test_columns_with_commas_in_their_names(tmp_path, rows):
+    path = tmp_path / "rows.csv"
+    np.savetxt(path, rows, delimiter=",", header='a,"b, in m",c,d,e', comments="")
+    arguments = ("--components", 2, "--no-plot", "--columns", '"b, in m",d')
+    assert run("fit", path, "--out", tmp_path / "out", *arguments) == 0
+    entry = json.loads((tmp_path / "out" / "parameters.json").read_text())
+    assert entry["columns"] == ["b, in m", "d"]
+
+
+def test_a_pipe_is_refused_by_name(tmp_path, capsys):
+    os.mkfifo(tmp_path / "rows.csv")
+    assert run("fit", tmp_path / "rows.csv", "--components", 2, "--out", tmp_path / "out") == 2
+    assert "rows.csv: a pipe" in one_line(capsys)
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_that_the_font_lacks(tmp_path, rows, capsys):
+    path = tmp_path / "rows.csv"
+    np.savetxt(path, rows[:, :2], delimiter=",", header="長さ,b", comments="", encoding="utf-8")
+    assert run("fit", path, "--components", 1, "--out", tmp_path / "out", "--plot") == 0
+    assert "Glyph" not in capsys.readouterr().err
+
+
 def test_fit_names_a_column_that_is_no_number(tmp_path, capsys):
     path = tmp_path / "kinds.csv"
     path.write_text("a,kind\n1,one\n2,two\n3,one\n")
@@ -300,3 +338,35 @@ def test_help_loads_nothing_heavy_and_the_module_is_the_same_program():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == tensoralg.__version__
+
+
+def shell(script, folder):
+    """Run a shell script in a folder; ``tensoralg`` in it is the program."""
+    program = f'set -o pipefail\ntensoralg() {{ "{sys.executable}" -m tensoralg "$@"; }}\n'
+    return subprocess.run(
+        ["bash", "-c", program + script], cwd=folder, capture_output=True, text=True
+    )
+
+
+def test_a_reader_that_has_gone_ends_no_work(spec, tmp_path):
+    done = shell("tensoralg study run spec.toml --out out | true", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "report.html").exists()
+    assert "Traceback" not in done.stderr
+    for command in ("tensoralg info | head -c 1", "tensoralg --version >&-"):
+        done = shell(command, tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+@pytest.mark.parametrize("command", ["--version", "info"])
+def test_a_full_disk_is_one_line(command, tmp_path):
+    done = shell(f"tensoralg {command} > /dev/full", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "tensoralg: No space left on device\n"
+
+
+def test_output_that_knows_ascii_only(tmp_path):
+    done = shell("PYTHONIOENCODING=ascii tensoralg info", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "numpy" in done.stdout

@@ -65,7 +65,8 @@ def test_missing_values_are_found_by_row_and_column(tmp_path, cell):
 
 
 def test_infinity_is_not_a_value(tmp_path):
-    assert read(tmp_path, "a,b\n1,2\ninf,3\n").first_missing() == (2, "a")
+    table = read(tmp_path, "a,b\n1,2\ninf,3\n")
+    assert (table.first_missing(), table.first_infinite()) == (None, (2, "a"))
 
 
 def test_the_row_index_of_a_data_frame_is_left_out_and_said(tmp_path):

@@ -95,6 +95,7 @@ def test_a_name_is_one_line_of_text(name):
         ('name = "s"\ngrid = 3', "grid must be a table"),
         ('name = "s"\nseeds = 3\n[grid]', "unknown key 'seeds' at the top level; it belongs in"),
         ('name = "s"\nname = "t"', "not valid TOML"),
+        ("a = " + "[" * 3000 + "]" * 3000, "not valid TOML"),
     ],
 )
 def test_a_bad_text_is_named(text, words):
