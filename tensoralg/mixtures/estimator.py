@@ -324,7 +324,7 @@ class DiagonalGaussianMixture(MixtureDensity):
                     missing=settings.missing,
                 )
             accumulator.update(X, sample_weight=weights)
-            fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics)
+            fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics, X.dtype)
             self.accumulator_ = accumulator
             return self._accept(fitted)
 

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+_DOUBLE = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +212,10 @@ def _doubt(n_components: int, diagnostics: FitDiagnostics) -> None:
 
 
 def fit_accumulator(
-    accumulator: MomentAccumulator, settings: Settings, diagnostics: FitDiagnostics
+    accumulator: MomentAccumulator,
+    settings: Settings,
+    diagnostics: FitDiagnostics,
+    dtype: np.dtype[Any] = _DOUBLE,
 ) -> Fitted:
     """Fit moments alone.
 
@@ -223,6 +227,8 @@ def fit_accumulator(
         What the estimator was told.
     diagnostics : FitDiagnostics
         Filled on the way.
+    dtype : dtype, default float64
+        Of the parameters.
 
     Returns
     -------
@@ -243,18 +249,18 @@ def fit_accumulator(
     if not accumulator.missing:
         shift, offset = shift + offset, np.zeros_like(shift)
     values = accumulator.rebased(shift, scale).homogenised()
-    check_spread(np.where(constant, 0.0, scale), np.dtype(np.float64))
+    check_spread(np.where(constant, 0.0, scale), dtype)
     note_constant(constant, diagnostics)
     settings = one_if_constant(constant, settings)
     if settings.n_components == 1:
         finish_one(diagnostics)
         one = closed_form(d, settings.floor, constant)
         one = Mixture(one.weights, (offset / scale)[None], one.variances)
-        return in_units(one, shift, scale, diagnostics, dtype=np.dtype(np.float64))
+        return in_units(one, shift, scale, diagnostics, dtype=dtype)
     values = _up_to(values, m, settings.order, d)
     columns = np.flatnonzero(~constant)
     starts = judged_starts(values, d, columns, observed_rows(accumulator), settings, diagnostics)
-    return unpolished(starts, shift, scale, settings, diagnostics, np.dtype(np.float64))
+    return unpolished(starts, shift, scale, settings, diagnostics, dtype)
 
 
 def one_if_constant(constant: NDArray[np.bool_], settings: Settings) -> Settings:

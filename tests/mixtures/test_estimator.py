@@ -350,6 +350,15 @@ def test_float32_is_kept_and_computed_in_float64() -> None:
     assert single.sample(3)[0].dtype == np.float32
 
 
+def test_partial_fit_keeps_float32() -> None:
+    model = DiagonalGaussianMixture(3, random_state=0)
+    double = model.partial_fit(X).means_
+    assert double.dtype == np.float64
+    single = DiagonalGaussianMixture(3, random_state=0).partial_fit(X.astype(np.float32)).means_
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-3)
+
+
 def test_a_collapse_is_left_for_a_start_that_does_not() -> None:
     rng = np.random.default_rng(0)
     data, _ = truth(3, 2, seed=0).sample(300, random_state=0)
