@@ -1,0 +1,231 @@
+"""Semidefinite programs: one form in, one result out, whichever solver does the work.
+
+::
+
+    minimise  c'y   subject to   S_j = h_j - smat(G_j y) positive semidefinite,   E y = f
+
+The result carries multipliers Z_j and v with, at a solution, Z_j positive semidefinite,
+
+    c + sum_j G_j' svec(Z_j) + E'v = 0,   <Z_j, S_j> = 0,   c'y = -sum_j <Z_j, h_j> - v'f.
+
+Residuals are computed here, from y and the Z_j; no solver's word is taken for them.
+"""
+
+import importlib.util
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoralg.core.errors import ProblemTooLargeError
+from tensoralg.solvers.conic_clarabel import clarabel_bytes, solve_clarabel
+from tensoralg.solvers.conic_problem import (
+    ConicBlock,
+    ConicProblem,
+    ConicResult,
+    RawSolution,
+    Status,
+)
+from tensoralg.solvers.conic_scaling import ProblemScales, measure, problem_scales, split_duals
+
+__all__ = [
+    "ConicBlock",
+    "ConicProblem",
+    "ConicResult",
+    "available_solvers",
+    "predict_bytes",
+    "predict_memory",
+    "solve_conic",
+]
+
+Array = NDArray[Any]
+Adapter = Callable[[ConicProblem, float, float | None], RawSolution]
+
+_GIB = 1024**3
+_INACCURATE = 1e-5  # worse residuals tell nothing
+_ADAPTERS: dict[str, Adapter] = {"clarabel": solve_clarabel}
+_BYTES = {"clarabel": clarabel_bytes}
+_MODULES = {"clarabel": "clarabel"}
+
+
+def available_solvers() -> tuple[str, ...]:
+    """Names of the solvers that are installed.
+
+    Examples
+    --------
+    >>> "clarabel" in available_solvers()
+    True
+    """
+    return tuple(name for name, module in _MODULES.items() if importlib.util.find_spec(module))
+
+
+def predict_bytes(sides: tuple[int, ...], n_variables: int, n_nonzeros: int, solver: str) -> int:
+    """Peak of memory that a solver will take, before anything is allocated.
+
+    Parameters
+    ----------
+    sides : tuple of int
+        Number of rows of each block.
+    n_variables : int
+        Number m of variables.
+    n_nonzeros : int
+        Number of coefficients in all blocks.
+    solver : str
+        One of the solvers' names.
+
+    Returns
+    -------
+    int
+        Bytes, right within a factor of two or so.
+
+    Examples
+    --------
+    >>> predict_bytes((1365,), 73_000, 10**6, "clarabel") > 10**13
+    True
+    """
+    _check_name(solver)
+    return int(_BYTES[solver](tuple(sides), n_variables, n_nonzeros))
+
+
+def predict_memory(problem: ConicProblem, solver: str) -> int:
+    """Peak of memory in bytes that a solver will take for a problem; see `predict_bytes`."""
+    return predict_bytes(problem.sides, problem.n_variables, problem.n_nonzeros, solver)
+
+
+def solve_conic(
+    problem: ConicProblem,
+    *,
+    solver: str = "auto",
+    tol: float = 1e-9,
+    memory_limit: int = 4 * _GIB,
+    time_limit: float | None = None,
+) -> ConicResult:
+    """Solve a semidefinite program.
+
+    Parameters
+    ----------
+    problem : ConicProblem
+        With m variables and blocks of s_j rows.
+    solver : {"auto", "clarabel"}, optional
+        Which solver.
+    tol : float, optional
+        Relative residuals up to which a solution counts as solved.
+    memory_limit : int, optional
+        Bytes that the solver may take by prediction.
+    time_limit : float, optional
+        Seconds.
+
+    Returns
+    -------
+    ConicResult
+        `status` is "solved" (residuals up to `tol`), "inaccurate" (up to 1e-5) or "failed";
+        `message` tells why. A solver's exception ends up there, too.
+
+    Raises
+    ------
+    ProblemTooLargeError
+        If the predicted memory exceeds `memory_limit`; nothing has been allocated then.
+    ValueError
+        If an argument is out of range.
+    ImportError
+        If the named solver is not installed.
+
+    Examples
+    --------
+    The largest eigenvalue: the least y with y I - A positive semidefinite.
+
+    >>> import numpy as np
+    >>> from tensoralg.solvers.svec import svec
+    >>> A = np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> block = ConicBlock(-A, -svec(np.eye(2))[:, None])
+    >>> result = solve_conic(ConicProblem(np.ones(1), (block,)))
+    >>> result.status, round(result.objective, 6)
+    ('solved', 3.0)
+    >>> result.multipliers[0].round(4).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    if not (np.isfinite(tol) and tol > 0):
+        raise ValueError(f"tol is {tol}: accepted are positive numbers")
+    if time_limit is not None and not time_limit > 0:
+        raise ValueError(f"time_limit is {time_limit}: accepted are positive seconds or None")
+    name = _choose(problem, solver, memory_limit)
+    start = time.perf_counter()
+    scales = problem_scales(problem)
+    try:
+        raw = _run(name, scales.scaled(problem), tol, time_limit)
+    except BaseException as error:
+        # a Rust panic is no Exception; an interrupt by the user must go through
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raw = _no_solution(problem, f"{name} raised {type(error).__name__}: {error}")
+    return _judge(problem, scales, raw, name, tol, time.perf_counter() - start)
+
+
+def _check_name(solver: str) -> None:
+    if solver not in _ADAPTERS:
+        names = ", ".join(f'"{name}"' for name in _ADAPTERS)
+        raise ValueError(f'solver is {solver!r}: accepted are "auto", {names}')
+
+
+def _choose(problem: ConicProblem, solver: str, memory_limit: int) -> str:
+    """Name of the solver to use, after the check of its predicted memory."""
+    if solver != "auto":
+        _check_name(solver)
+    name = "clarabel" if solver == "auto" else solver
+    needed = predict_memory(problem, name)
+    if needed > memory_limit:
+        raise ProblemTooLargeError(
+            f"{name} would take about {needed / _GIB:.3g} GiB for {problem.n_variables} variables "
+            f"and a largest block of {max(problem.sides)} rows: memory_limit is "
+            f"{memory_limit / _GIB:.3g} GiB"
+        )
+    return name
+
+
+def _run(name: str, scaled: ConicProblem, tol: float, time_limit: float | None) -> RawSolution:
+    """Call the adapter; without variables there is nothing to call it for."""
+    if scaled.n_variables:
+        return _ADAPTERS[name](scaled, tol, time_limit)
+    n_rows = scaled.stacked()[1].size
+    return RawSolution(np.zeros(0), np.zeros(n_rows), "no variables: the blocks were examined")
+
+
+def _no_solution(problem: ConicProblem, message: str) -> RawSolution:
+    n_rows = problem.equality_matrix.shape[0] + sum(s * (s + 1) // 2 for s in problem.sides)
+    return RawSolution(np.full(problem.n_variables, np.nan), np.full(n_rows, np.nan), message)
+
+
+def _judge(
+    problem: ConicProblem,
+    scales: ProblemScales,
+    raw: RawSolution,
+    name: str,
+    tol: float,
+    seconds: float,
+) -> ConicResult:
+    """Undo the scaling, measure the residuals and name the status."""
+    y = raw.y * scales.columns * scales.right
+    duals = raw.duals * scales.objective
+    residuals = measure(problem, scales, y, duals)
+    status: Status = "failed"
+    if not raw.claims_infeasible and residuals.worst <= max(tol, _INACCURATE):
+        status = "solved" if residuals.worst <= tol else "inaccurate"
+    v, multipliers = split_duals(problem, duals)
+    for array in (y, v, *multipliers):
+        array.flags.writeable = False
+    return ConicResult(
+        y,
+        multipliers,
+        v,
+        residuals.objective,
+        residuals.dual_objective,
+        residuals.primal,
+        residuals.dual,
+        residuals.gap,
+        status,
+        f"{raw.word} (largest residual {residuals.worst:.1e})",
+        name,
+        seconds,
+    )
