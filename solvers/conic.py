@@ -29,11 +29,14 @@ from tensoralg.solvers.conic_problem import (
     Status,
 )
 from tensoralg.solvers.conic_scaling import ProblemScales, measure, problem_scales, split_duals
+from tensoralg.solvers.conic_scs import scs_bytes, solve_scs
+from tensoralg.solvers.conic_sdpa import sdpa_bytes, solve_sdpa
 
 __all__ = [
     "ConicBlock",
     "ConicProblem",
     "ConicResult",
+    "automatic_solver",
     "available_solvers",
     "predict_bytes",
     "predict_memory",
@@ -45,9 +48,14 @@ Adapter = Callable[[ConicProblem, float, float | None], RawSolution]
 
 _GIB = 1024**3
 _INACCURATE = 1e-5  # worse residuals tell nothing
-_ADAPTERS: dict[str, Adapter] = {"clarabel": solve_clarabel}
-_BYTES = {"clarabel": clarabel_bytes}
-_MODULES = {"clarabel": "clarabel"}
+_LARGE_SIDE = 35  # from here on SDPA's Schur complement beats Clarabel's dense KKT blocks
+_ADAPTERS: dict[str, Adapter] = {
+    "clarabel": solve_clarabel,
+    "sdpa": solve_sdpa,
+    "scs": solve_scs,
+}
+_BYTES = {"clarabel": clarabel_bytes, "sdpa": sdpa_bytes, "scs": scs_bytes}
+_MODULES = {"clarabel": "clarabel", "sdpa": "sdpap", "scs": "scs"}
 
 
 def available_solvers() -> tuple[str, ...]:
@@ -58,7 +66,7 @@ def available_solvers() -> tuple[str, ...]:
     >>> "clarabel" in available_solvers()
     True
     """
-    return tuple(name for name, module in _MODULES.items() if importlib.util.find_spec(module))
+    return tuple(name for name in _MODULES if _installed(name))
 
 
 def predict_bytes(sides: tuple[int, ...], n_variables: int, n_nonzeros: int, solver: str) -> int:
@@ -89,6 +97,40 @@ def predict_bytes(sides: tuple[int, ...], n_variables: int, n_nonzeros: int, sol
     return int(_BYTES[solver](tuple(sides), n_variables, n_nonzeros))
 
 
+def automatic_solver(
+    sides: tuple[int, ...], n_variables: int, n_nonzeros: int, *, memory_limit: int = 4 * _GIB
+) -> str:
+    """Name of the solver that "auto" stands for.
+
+    Parameters
+    ----------
+    sides : tuple of int
+        Number of rows of each block.
+    n_variables : int
+        Number m of variables.
+    n_nonzeros : int
+        Number of coefficients in all blocks.
+    memory_limit : int, optional
+        Bytes that the solver may take.
+
+    Returns
+    -------
+    str
+        "clarabel" or "sdpa"; the one that takes less memory when neither fits.
+
+    Examples
+    --------
+    >>> automatic_solver((20, 10, 10), 100, 2000)
+    'clarabel'
+    """
+    order = ["clarabel"]
+    if _installed("sdpa"):
+        order = ["sdpa", "clarabel"] if max(sides) > _LARGE_SIDE else ["clarabel", "sdpa"]
+    needed = {name: predict_bytes(sides, n_variables, n_nonzeros, name) for name in order}
+    fitting = [name for name in order if needed[name] <= memory_limit]
+    return fitting[0] if fitting else min(order, key=needed.__getitem__)
+
+
 def predict_memory(problem: ConicProblem, solver: str) -> int:
     """Peak of memory in bytes that a solver will take for a problem; see `predict_bytes`."""
     return predict_bytes(problem.sides, problem.n_variables, problem.n_nonzeros, solver)
@@ -108,8 +150,9 @@ def solve_conic(
     ----------
     problem : ConicProblem
         With m variables and blocks of s_j rows.
-    solver : {"auto", "clarabel"}, optional
-        Which solver.
+    solver : {"auto", "clarabel", "sdpa", "scs"}, optional
+        Which solver; "auto" takes Clarabel up to blocks of 35 rows, beyond that SDPA where it is
+        installed, else Clarabel. SCS reaches three to six digits only: nothing for a verdict.
     tol : float, optional
         Relative residuals up to which a solution counts as solved.
     memory_limit : int, optional
@@ -163,6 +206,10 @@ def solve_conic(
     return _judge(problem, scales, raw, name, tol, time.perf_counter() - start)
 
 
+def _installed(solver: str) -> bool:
+    return importlib.util.find_spec(_MODULES[solver]) is not None
+
+
 def _check_name(solver: str) -> None:
     if solver not in _ADAPTERS:
         names = ", ".join(f'"{name}"' for name in _ADAPTERS)
@@ -173,15 +220,23 @@ def _choose(problem: ConicProblem, solver: str, memory_limit: int) -> str:
     """Name of the solver to use, after the check of its predicted memory."""
     if solver != "auto":
         _check_name(solver)
-    name = "clarabel" if solver == "auto" else solver
-    needed = predict_memory(problem, name)
+    else:
+        solver = automatic_solver(
+            problem.sides, problem.n_variables, problem.n_nonzeros, memory_limit=memory_limit
+        )
+    if not _installed(solver):
+        raise ImportError(
+            f'solver "{solver}" is not installed: installed are {", ".join(available_solvers())}; '
+            'SDPA comes with pip install "tensoralg[sdpa]"'
+        )
+    needed = predict_memory(problem, solver)
     if needed > memory_limit:
         raise ProblemTooLargeError(
-            f"{name} would take about {needed / _GIB:.3g} GiB for {problem.n_variables} variables "
-            f"and a largest block of {max(problem.sides)} rows: memory_limit is "
+            f"{solver} would take about {needed / _GIB:.3g} GiB for {problem.n_variables} "
+            f"variables and a largest block of {max(problem.sides)} rows: memory_limit is "
             f"{memory_limit / _GIB:.3g} GiB"
         )
-    return name
+    return solver
 
 
 def _run(name: str, scaled: ConicProblem, tol: float, time_limit: float | None) -> RawSolution:

@@ -14,13 +14,13 @@ __all__ = ["clarabel_bytes", "solve_clarabel"]
 def clarabel_bytes(sides: tuple[int, ...], n_variables: int, n_nonzeros: int) -> int:
     """Predicted peak of memory in bytes.
 
-    The KKT matrix holds a dense triangle over the s (s + 1) / 2 rows of every block, four copies
-    with indices; the factor adds the fill between blocks and variables.
+    The KKT matrix holds a dense triangle over the s (s + 1) / 2 rows of every block, seven or
+    eight numbers and indices for each; the factor adds the fill between blocks and variables.
     """
     rows = [side * (side + 1) // 2 for side in sides]
     dense = sum(size * (size + 1) // 2 for size in rows)
     fill = n_variables * (n_variables + 1) // 2
-    return 64 * dense + 16 * fill + 64 * n_nonzeros
+    return 120 * dense + 16 * fill + 64 * n_nonzeros
 
 
 def solve_clarabel(problem: ConicProblem, tol: float, time_limit: float | None) -> RawSolution:
