@@ -1,0 +1,228 @@
+"""Completely positive decompositions without a semidefinite program: many starts, then a polish.
+
+A tensor in the interior of the cone has a whole continuum of decompositions into C(n+d-1, d)
+nonnegative atoms, and Levenberg-Marquardt with the atoms written as squares ``u = z * z`` finds
+one of them from almost any start. Where entries vanish, every atom is supported on one of the
+maximal supports that the zeros allow. On the boundary of the cone the squares converge slowly:
+atoms that point the same way are then merged, and the polish freezes coordinates at zero.
+
+References
+----------
+.. [1] J. Nie, X. Tang, Z. Yang, S. Zhong, "Dehomogenization for completely positive tensors",
+   arXiv:2206.12553.
+.. [2] P. Groetzner, M. Dur, "A factorization method for completely positive matrices", Linear
+   Algebra and its Applications 591 (2020).
+"""
+
+from collections.abc import Sequence
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensoralg.solvers.atom_polish import leave_out, polish_scaled
+from tensoralg.solvers.power_sums import PowerSum, descend, power_sum
+
+__all__ = ["merge_directions", "multi_start_decomposition"]
+
+Array = NDArray[Any]
+
+_ANGLES = (0.03, 0.1, 0.3)  # distances of unit vectors that count as one direction
+_RECOGNISED = 0.05  # residual after the squares from which merging and polishing are tried
+
+
+def multi_start_decomposition(
+    entries: ArrayLike,
+    dimension: int,
+    order: int,
+    *,
+    supports: Sequence[Sequence[int]] | None = None,
+    n_atoms: int | None = None,
+    rng: int | np.random.Generator | None = None,
+    n_starts: int = 3,
+    tol: float = 1e-12,
+    reduce: bool = False,
+) -> tuple[Array, float]:
+    """Search nonnegative atoms whose powers add up to a tensor.
+
+    Parameters
+    ----------
+    entries : array_like, shape (C(n+d-1, d),)
+        Entries at the sorted multi-indices, in lexicographic order.
+    dimension : int
+        Dimension n.
+    order : int
+        Order d.
+    supports : sequence of sequences of int, optional
+        Sets of indices; every atom vanishes outside one of them. Default: one set of all indices
+        with a positive diagonal entry.
+    n_atoms : int, optional
+        Number of atoms at every start, spread over the supports in proportion to their default:
+        the smaller of 2^|S| - 1 and C(|S|+d-1, d) for a support S, C(n+d-1, d) without `supports`.
+    rng : int, Generator or None
+        Source of the starts.
+    n_starts : int, default 3
+        Largest number of starts.
+    tol : float, default 1e-12
+        Relative residual at which the search ends.
+    reduce : bool, default False
+        Leave out atoms afterwards as long as the others suffice, which takes longer.
+
+    Returns
+    -------
+    atoms : ndarray, shape (r, n)
+        At least 0 exactly, weights absorbed; linearly independent powers, so r <= C(n+d-1, d).
+        The best of all starts: nothing is claimed but the residual.
+    residual : float
+        Relative residual in the Frobenius norm, computed from the returned atoms.
+
+    Raises
+    ------
+    ShapeError
+        A number of entries other than C(n+d-1, d).
+    ValueError
+        Entries that are not finite, supports outside ``0 .. n-1``, `n_atoms` below 1.
+
+    Examples
+    --------
+    >>> atoms, residual = multi_start_decomposition([2.0, 1.0, 2.0], 2, 2, rng=0)
+    >>> bool((atoms >= 0).all()), residual < 1e-12
+    (True, True)
+    """
+    problem = power_sum(entries, dimension, order)
+    sets = _checked_supports(supports, problem)
+    counts = _atom_counts(sets, problem, n_atoms, plain=supports is None)
+    generator = np.random.default_rng(rng)
+    best, best_residual = np.zeros((0, dimension)), problem.residual(np.zeros((0, dimension)))
+    for _ in range(n_starts if sets else 0):
+        if best_residual <= tol:
+            break
+        start = _start(problem, sets, counts, generator)
+        found, residual = descend(
+            problem, start, start > 0, squares=True, max_iter=300, tol=1e-3 * tol
+        )
+        if residual > _RECOGNISED:
+            continue
+        found, residual = _settle(problem, found, tol)
+        if residual < best_residual:
+            best, best_residual = found, residual
+    best, best_residual = _basic(problem, best, best_residual, tol)
+    if reduce:
+        best, best_residual = leave_out(problem, best, best_residual, max(tol, best_residual))
+    return best * problem.unit, best_residual
+
+
+def merge_directions(atoms: Array, order: int, angle: float) -> Array:
+    """Merge nonnegative atoms that point nearly the same way.
+
+    Parameters
+    ----------
+    atoms : ndarray, shape (r, n)
+        Nonnegative atoms, weights absorbed.
+    order : int
+        Order d: an atom of length l counts with l^d.
+    angle : float
+        Largest distance of a unit vector from the largest atom of its group.
+
+    Returns
+    -------
+    ndarray, shape (s, n)
+        One atom for each group: the mean direction, with the sum of the d-th powers of lengths.
+
+    Examples
+    --------
+    >>> merge_directions(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 2.0]]), 3, 0.1).round(2).tolist()
+    [[0.0, 2.0], [1.26, 0.01]]
+    """
+    lengths = np.linalg.norm(atoms, axis=1)
+    rest, lengths = atoms[lengths > 0], lengths[lengths > 0]
+    units, masses = rest / lengths[:, None], lengths**order
+    merged = []
+    while len(units):
+        near = np.linalg.norm(units - units[masses.argmax()], axis=1) <= angle
+        mean = masses[near] @ units[near]
+        merged.append(mean / np.linalg.norm(mean) * masses[near].sum() ** (1 / order))
+        units, masses = units[~near], masses[~near]
+    return np.array(merged).reshape(-1, atoms.shape[1])
+
+
+def _settle(problem: PowerSum, found: Array, tol: float) -> tuple[Array, float]:
+    """Polish; where that does not reach the tolerance, merge directions first."""
+    best, best_residual = polish_scaled(problem, found, tol)
+    for angle in _ANGLES:
+        if best_residual <= tol:
+            break
+        merged = merge_directions(found, problem.order, angle)
+        if len(merged) == len(found):
+            continue
+        polished, residual = polish_scaled(problem, merged, tol)
+        if residual < best_residual:
+            best, best_residual = polished, residual
+    return best, best_residual
+
+
+def _basic(problem: PowerSum, atoms: Array, residual: float, tol: float) -> tuple[Array, float]:
+    """Keep atoms with linearly independent powers, if they rebuild the tensor as well."""
+    weights, _ = problem.weights(atoms)
+    kept = weights > 0
+    if kept.all() or not kept.any():
+        return atoms, residual
+    fewer = atoms[kept] * weights[kept, None] ** (1 / problem.order)
+    polished, new_residual = polish_scaled(problem, fewer, min(tol, residual))
+    return (polished, new_residual) if new_residual <= max(tol, residual) else (atoms, residual)
+
+
+def _start(
+    problem: PowerSum, sets: list[list[int]], counts: list[int], rng: np.random.Generator
+) -> Array:
+    """Random atoms on the supports, all scaled by one factor towards the tensor's size."""
+    atoms = np.zeros((sum(counts), problem.dimension))
+    row = 0
+    diagonal = _diagonal(problem) ** (1 / problem.order)
+    for support, count in zip(sets, counts, strict=True):
+        block = rng.standard_normal((count, len(support))) ** 2 + 1e-3
+        atoms[row : row + count, support] = block * diagonal[support]
+        row += count
+    model = (problem.difference(atoms) / problem.root + problem.values) * problem.root
+    factor = float(model @ (problem.values * problem.root)) / float(model @ model)
+    return np.asarray(atoms * max(factor, 1e-6) ** (1 / problem.order))
+
+
+def _diagonal(problem: PowerSum) -> Array:
+    """Entries with one distinct index, in the order of the indices."""
+    equal = (problem.indices == problem.indices[:, :1]).all(axis=1)
+    return np.asarray(np.maximum(problem.values[equal], 0.0))
+
+
+def _checked_supports(
+    supports: Sequence[Sequence[int]] | None, problem: PowerSum
+) -> list[list[int]]:
+    positive = set(np.flatnonzero(_diagonal(problem) > 0).tolist())
+    if supports is None:
+        return [sorted(positive)] if positive else []
+    sets = []
+    for support in supports:
+        members = {int(i) for i in support}
+        if not members <= set(range(problem.dimension)):
+            raise ValueError(
+                f"supports must hold indices 0 .. {problem.dimension - 1}; got {sorted(members)}"
+            )
+        if members & positive:
+            sets.append(sorted(members & positive))
+    return sets
+
+
+def _atom_counts(
+    sets: list[list[int]], problem: PowerSum, n_atoms: int | None, *, plain: bool
+) -> list[int]:
+    d = problem.order
+    counts = [comb(len(s) + d - 1, d) for s in sets]
+    if not plain:
+        counts = [min(c, 2 ** len(s) - 1) for c, s in zip(counts, sets, strict=True)]
+    if n_atoms is None:
+        return counts
+    if n_atoms < 1:
+        raise ValueError(f"n_atoms must be at least 1; got {n_atoms}")
+    total = sum(counts)
+    return [max(1, round(n_atoms * c / total)) for c in counts]
