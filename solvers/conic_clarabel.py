@@ -69,6 +69,8 @@ def _settings(tol: float, time_limit: float | None) -> Any:
     settings.max_iter = 200
     # asked for more than is needed: the residuals are measured in other units on our side
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 0.1 * tol
+    # the problem comes scaled: a second scaling costs moment problems up to four digits
+    settings.equilibrate_enable = False
     settings.chordal_decomposition_enable = False
     settings.presolve_enable = False
     if time_limit is not None:
