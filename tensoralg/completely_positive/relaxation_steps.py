@@ -8,6 +8,7 @@ from tensoralg.completely_positive.exact_tests import convincing
 from tensoralg.completely_positive.search import Search
 from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.solvers.atoms import atoms_from_moments
+from tensoralg.solvers.certificate_gram import gram_certificate
 from tensoralg.solvers.conic import available_solvers, predict_bytes
 from tensoralg.solvers.moment_matrices import dehomogenize
 from tensoralg.solvers.moment_relaxation import (
@@ -142,7 +143,18 @@ def solve_order(search: Search, order: int) -> Certificate | None:
 
 
 def _certificate(search: Search, result: ShiftResult) -> Certificate | None:
-    return None
+    core, relaxation = search.core, result.relaxation
+    found = gram_certificate(
+        core.values,
+        core.dimension,
+        core.order,
+        relaxation.relaxation_order,
+        result.multipliers,
+        [block.factors for block in relaxation.blocks],
+    )
+    if found is None or not convincing(found.form, core):
+        return None
+    return found
 
 
 def _search_atoms(search: Search, relaxation: Relaxation, result: ShiftResult) -> None:
