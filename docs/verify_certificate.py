@@ -1,3 +1,4 @@
+# ruff: noqa: D103 - a page to be read in one go
 """Check with the standard library that a tensor is not completely positive: FILE.json -> VALID.
 
 A certificate holds the entries A (indices from 0), a form p and a proof of p >= 0 for x >= 0. Sums
@@ -13,13 +14,15 @@ from itertools import combinations, combinations_with_replacement, permutations
 from math import lcm, prod
 
 
-def add(p, q, scale=1):  # forms: {sorted indices of a monomial: coefficient}
-    return {a: p.get(a, 0) + scale * q.get(a, 0) for a in {*p, *q}}
+def form(terms):  # {sorted indices of a monomial: coefficient}
+    out = {}
+    for a, c in terms:
+        out[a] = out.get(a, 0) + c
+    return out
 
 
 def times(p, q):
-    terms = ({tuple(sorted(a + b)): x * y for b, y in q.items()} for a, x in p.items())
-    return reduce(add, terms, {})
+    return form((tuple(sorted(a + b)), x * y) for a, x in p.items() for b, y in q.items())
 
 
 def sum_power(n, k):  # (x_1 + .. + x_n)^k
@@ -46,8 +49,9 @@ def gram(p, n, d, proof):  # (sum x)^(D - d) p = sum_j x^factor (sum x)^r b' Q b
         upper = combinations_with_replacement(s, 2)
         Q = dict(zip(upper, map(Fraction, block["gram"]), strict=True))
         Q |= {(j, i): q for (i, j), q in Q.items()}
-        squares = reduce(add, ({tuple(sorted(basis[i] + basis[j])): Q[i, j]} for i, j in Q))
-        p = add(p, times(times(squares, sum_power(n, r)), {tuple(block["factor"]): 1}), -1)
+        squares = form((tuple(sorted(basis[i] + basis[j])), q) for (i, j), q in Q.items())
+        squares = times(squares, {tuple(block["factor"]): -1})
+        p = form([*p.items(), *times(squares, sum_power(n, r)).items()])
         if not semidefinite([[Q[i, j] for j in s] for i in s]):
             return False
     return not any(p.values())
@@ -70,8 +74,8 @@ def subdivision(p, n, d, proof):  # bisect edges (keep, move) until no coefficie
         for keep, move in (edge[::-1], edge) if edge else ():
             x = [{(i,): 2} for i in range(n)]  # twice the half's coordinates
             x[keep], x[move] = {(keep,): 2, (move,): 1}, {(move,): 1}
-            terms = (reduce(times, (x[i] for i in a), {(): c}) for a, c in p.items())
-            stack.append(reduce(add, terms))
+            pieces = (reduce(times, (x[i] for i in a), {(): c}) for a, c in p.items())
+            stack.append(form(term for q in pieces for term in q.items()))
     return not stack
 
 
@@ -83,8 +87,9 @@ def faces(p, n, d, proof):  # p >= margin on faces, a strong monomial wherever n
     subsets = (set(s) for size in range(n) for s in combinations(range(n), size + 1))
     covered = all(any(s <= {*f} for f in parts) or any(a <= s for a in strong) for s in subsets)
     for f, face in zip(parts, proof["faces"], strict=True):
-        inside = {tuple(sorted(map(f.index, a))): p[a] for a in p if set(a) <= set(f)}
-        if not holds(add(inside, sum_power(len(f), d), -margin), len(f), d, face["proof"]):
+        inside = [(tuple(sorted(map(f.index, a))), p[a]) for a in p if set(a) <= set(f)]
+        lift = [(a, -margin * c) for a, c in sum_power(len(f), d).items()]
+        if not holds(form(inside + lift), len(f), d, face["proof"]):
             return False
     return covered and margin > 0 and 0 < n * t < 1 and margin * mass >= low * (1 - mass)
 

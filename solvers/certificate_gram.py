@@ -1,8 +1,8 @@
 """Round the multipliers of a moment relaxation to an exact sum-of-squares certificate.
 
 Everything is homogenised: ``1 - x_1 - .. - x_{n-1}`` is ``x_n`` and the constant is
-``E = x_1 + .. + x_n``, so that no terms above degree d are there to cancel. The identity to prove is
-``E^(2k-d) p = sum x^g E^r b' Q b``, all of degree 2k. Its rounding error is a form of degree 2k,
+``E = x_1 + .. + x_n``, so that no terms above degree d are left to cancel. The identity to prove
+is ``E^(2k-d) p = sum x^g E^r b' Q b``, all of degree 2k. Its rounding error is a form of degree 2k,
 and the block b' Q b of the monomials of degree k takes any such form in exactly.
 
 What makes room for that is an interior point known in closed form, with S = sum x_i^2:

@@ -217,7 +217,7 @@ def _coefficients(
         mean = float(value) / 2
     else:
         logs = sum(float(w) * _logarithm(tensor[a]) for a, w in positive.items())
-        mean = math.exp(min(max(logs, -700.0), 700.0)) * (1 + 2.0**-48)
+        mean = math.exp(min(max(logs, -700.0), 700.0)) * (1 + (bits > 10) * 2.0**-48)
     form = {a: _round_up(w * Fraction(mean) / tensor[a], bits) for a, w in positive.items()}
     if zeros:
         free = math.fsum(float(weights[a]) for a in zeros)

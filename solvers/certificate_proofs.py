@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
 from typing import Any, ClassVar
 
 from tensoralg.solvers.rational_forms import (
@@ -23,8 +22,6 @@ from tensoralg.solvers.rational_forms import (
 from tensoralg.solvers.rational_matrices import is_positive_semidefinite
 
 __all__ = ["FacesProof", "GramBlock", "GramProof", "MeansProof", "Proof", "SubdivisionProof"]
-
-_LARGEST_COVER = 20  # FacesProof looks at all subsets of the variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +208,7 @@ class FacesProof:
     def holds(self, form: Form, dimension: int) -> bool:
         """Whether margin, threshold and the faces' proofs add up to a proof for the form."""
         n, order = dimension, len(next(iter(form), ()))
-        if min(self.margin, self.threshold) <= 0 or n * self.threshold >= 1 or n > _LARGEST_COVER:
+        if min(self.margin, self.threshold) <= 0 or n * self.threshold >= 1:
             return False
         # sum of multiplicity * monomial is 1 on the simplex: no value lies below -lowest
         lowest = max([-c / multiplicity(a) for a, c in form.items()] + [Fraction(0)])
@@ -219,12 +216,8 @@ class FacesProof:
         if self.margin * mass < lowest * (1 - mass):
             return False
         strong = [set(a) for a, c in form.items() if c * self.threshold**order >= lowest and c > 0]
-        supports = [set(face) for face, _ in self.faces]
-        for size in range(1, n + 1):
-            for subset in combinations(range(n), size):
-                inside = any(support.issuperset(subset) for support in supports)
-                if not inside and not any(small.issubset(subset) for small in strong):
-                    return False
+        if not _covered(n, [set(face) for face, _ in self.faces], strong):
+            return False
         return all(
             proof.holds(face_form(form, face, self.margin, order), len(face))
             for face, proof in self.faces
@@ -250,6 +243,21 @@ def face_form(form: Mapping[Index, Fraction], face: Index, margin: Fraction, ord
         if all(i in position for i in index):
             result[tuple(sorted(position[i] for i in index))] += c
     return {a: c for a, c in result.items() if c}
+
+
+def _covered(dimension: int, faces: list[set[int]], strong: list[set[int]]) -> bool:
+    """Whether every set of variables lies in a face or contains a strong monomial's support."""
+    stack: list[Index] = [()]
+    while stack:
+        subset = stack.pop()
+        for i in range(max(subset, default=-1) + 1, dimension):
+            larger = {*subset, i}
+            # what contains a support need not grow: neither do the sets above it
+            if not any(support <= larger for support in strong):
+                if not any(larger <= face for face in faces):
+                    return False
+                stack.append((*subset, i))
+    return True
 
 
 def exponents(index: Index, dimension: int) -> Index:
