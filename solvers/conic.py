@@ -143,6 +143,7 @@ def solve_conic(
     tol: float = 1e-9,
     memory_limit: int = 4 * _GIB,
     time_limit: float | None = None,
+    objective_weight: float = 1.0,
 ) -> ConicResult:
     """Solve a semidefinite program.
 
@@ -159,6 +160,10 @@ def solve_conic(
         Bytes that the solver may take by prediction.
     time_limit : float, optional
         Seconds.
+    objective_weight : float, optional
+        Norm of the objective that the solver sees, all other norms being 1. Larger ones favour
+        the multipliers over the variables: about 100 gives three to six digits more to the
+        multipliers of a problem with a single variable in its objective.
 
     Returns
     -------
@@ -194,8 +199,10 @@ def solve_conic(
     if time_limit is not None and not time_limit > 0:
         raise ValueError(f"time_limit is {time_limit}: accepted are positive seconds or None")
     name = _choose(problem, solver, memory_limit)
+    if not (np.isfinite(objective_weight) and objective_weight > 0):
+        raise ValueError(f"objective_weight is {objective_weight}: accepted are positive numbers")
     start = time.perf_counter()
-    scales = problem_scales(problem)
+    scales = problem_scales(problem, objective_weight)
     try:
         raw = _run(name, scales.scaled(problem), tol, time_limit)
     except BaseException as error:

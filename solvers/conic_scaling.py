@@ -75,13 +75,15 @@ def _without_tiny(matrix: Any, least: float) -> Any:
     return matrix
 
 
-def problem_scales(problem: ConicProblem) -> ProblemScales:
+def problem_scales(problem: ConicProblem, objective_weight: float = 1.0) -> ProblemScales:
     """Powers of two that bring columns, objective and right-hand sides near norm 1.
 
     Parameters
     ----------
     problem : ConicProblem
         With m variables.
+    objective_weight : float, optional
+        Norm that the objective gets.
 
     Returns
     -------
@@ -97,7 +99,7 @@ def problem_scales(problem: ConicProblem) -> ProblemScales:
         float(np.linalg.norm(problem.equality_vector)),
         *(float(np.linalg.norm(block.h)) for block in problem.blocks),
     )
-    objective = float(np.linalg.norm(problem.c * columns))
+    objective = float(np.linalg.norm(problem.c * columns)) / objective_weight
     return ProblemScales(columns, float(_power_of_two(right)), float(_power_of_two(objective)))
 
 

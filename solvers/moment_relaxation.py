@@ -9,8 +9,8 @@ positive semidefinite
 - localizing matrices ``L_w(u_i b b')`` of the n factors ``u = (x_1, .., x_{n-1}, 1 - e'x)``,
 - and, with ``products``, those of all ``u_i u_j``, i < j,
 
-where L_w takes a monomial x^b to w_b. Every block is written in polynomials that are orthonormal
-for the uniform measure, so that its blocks are identity matrices.
+where L_w takes a monomial x^b to w_b. Blocks and free variables are written in polynomials that
+are orthonormal for the uniform measure (:mod:`tensoralg.solvers.moment_blocks`).
 
 The homogeneous relaxation keeps all n variables u with ``e'u = 1`` as equations; it is there for
 comparison and has several times as many moments.
@@ -31,17 +31,18 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ProblemTooLargeError, ShapeError
-from tensoralg.core.indices import multi_indices, rank_multi_indices
 from tensoralg.core.validation import as_values, nonnegative_integer, positive_integer
 from tensoralg.solvers.conic import ConicBlock, ConicProblem, ConicResult, solve_conic
-from tensoralg.solvers.moment_matrices import congruence, localizing_map, rehomogenize
-from tensoralg.solvers.simplex_measure import (
-    count_indices,
-    orthonormal_basis,
-    simplex_moments,
-    uniform_moments,
+from tensoralg.solvers.moment_blocks import (
+    MomentBlock,
+    Relaxation,
+    centred,
+    frozen,
+    make_block,
+    moment_space,
+    simplex_equations,
 )
-from tensoralg.solvers.svec import smat, svec
+from tensoralg.solvers.svec import svec
 
 __all__ = [
     "MomentBlock",
@@ -57,86 +58,6 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _GIB = 1024**3
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MomentBlock:
-    """One moment or localizing matrix, as an affine function of the free moments.
-
-    Attributes
-    ----------
-    factors : tuple of int
-        The block belongs to ``g = prod u_i`` over these i in 0 .. n-1, ``u_{n-1} = 1 - e'x``;
-        () is the moment matrix.
-    degree : int
-        Degree t of its monomials b, in the order of ``multi_indices(N + 1, t)``.
-    map : csc_array, shape (s(s+1)/2, C(N+2k, 2k))
-        From all moments to the svec of L_w(g b b'), in monomials.
-    change : ndarray, shape (r, s)
-        The polynomials ``change @ b`` in which the conic problem writes the block.
-    offset : ndarray, shape (r, r)
-        The block at the known moments, free ones zero, in these polynomials.
-    uniform : ndarray, shape (r, r)
-        The block of the uniform measure in these polynomials; the identity unless homogeneous.
-    columns : csc_array, shape (r(r+1)/2, m)
-        Its derivatives by the m free moments.
-    """
-
-    factors: tuple[int, ...]
-    degree: int
-    map: sp.csc_array
-    change: Array
-    offset: Array
-    uniform: Array
-    columns: sp.csc_array
-
-    @property
-    def size(self) -> int:
-        """Number of polynomials r of the block in the conic problem."""
-        return len(self.change)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Relaxation:
-    """A moment relaxation: ``w = known + directions @ y`` with blocks that must be semidefinite.
-
-    Attributes
-    ----------
-    n_variables : int
-        Number N of variables: n - 1, or n if homogeneous.
-    dimension, order, relaxation_order : int
-        Dimension n and order d of the tensor, order k of the relaxation.
-    homogeneous : bool
-        Which of the two forms.
-    known : ndarray, shape (C(N+2k, 2k),)
-        The known moments; zero where free.
-    uniform : ndarray, shape (C(N+2k, 2k),)
-        The moments of the uniform measure.
-    free : ndarray of int64, shape (m,)
-        Positions of the free moments.
-    blocks : tuple of MomentBlock
-        The moment matrix first.
-    equations : csc_array, shape (p, C(N+2k, 2k))
-        ``equations @ w = 0``; no rows unless homogeneous.
-    """
-
-    n_variables: int
-    dimension: int
-    order: int
-    relaxation_order: int
-    homogeneous: bool
-    known: Array
-    uniform: Array
-    free: NDArray[np.int64]
-    blocks: tuple[MomentBlock, ...]
-    equations: sp.csc_array
-
-    def polynomial(self, multipliers: tuple[Array, ...]) -> Array:
-        """Coefficients of ``p = sum_j g_j b' Q_j b`` over all monomials of degree at most 2k."""
-        total = np.zeros(len(self.known))
-        for block, Q in zip(self.blocks, multipliers, strict=True):
-            total += block.map.T @ svec(Q)
-        return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,8 +184,9 @@ def build_relaxation(
 
     Examples
     --------
+    >>> from tensoralg.solvers.simplex_measure import uniform_moments
     >>> relaxation = build_relaxation(uniform_moments(2, 3), 2, 3, 2)
-    >>> [block.size for block in relaxation.blocks], len(relaxation.free)
+    >>> [block.size for block in relaxation.blocks], relaxation.n_free
     ([6, 3, 3, 3, 3, 3, 3], 5)
     """
     N = positive_integer("n_variables", n_variables)
@@ -275,17 +197,17 @@ def build_relaxation(
             f"known must have shape ({comb(N + d, d)},) for N={N}, d={d}; got {values.shape}"
         )
     _check_memory(n, d, k, products, homogeneous, memory_limit)
-    moments, uniform, free = _moments(values, n, d, k, homogeneous)
-    if homogeneous:
-        N = n
+    space = moment_space(values, n, d, k, homogeneous)
     chosen: list[tuple[int, ...]] = [(), *((i,) for i in range(n))]
     chosen += combinations(range(n), 2) if products else []
-    pieces = np.column_stack([moments, uniform])
-    blocks = tuple(_block(N, k, factors, homogeneous, pieces, free) for factors in chosen)
-    equations = _simplex_equations(n, 2 * k) if homogeneous else sp.csc_array((0, len(moments)))
-    for array in (moments, uniform, free):
-        array.flags.writeable = False
-    return Relaxation(N, n, d, k, homogeneous, moments, uniform, free, blocks, equations)
+    blocks = tuple(make_block(space, factors) for factors in chosen)
+    size = len(space.known)
+    equations = simplex_equations(n, 2 * k) if homogeneous else sp.csc_array((0, size))
+    relaxation = Relaxation(
+        space.n_variables, n, d, k, homogeneous, space.known, space.uniform, space.directions,
+        space.free, blocks, equations,
+    )  # fmt: skip
+    return frozen(relaxation if homogeneous else centred(relaxation))
 
 
 def _check_memory(
@@ -299,56 +221,6 @@ def _check_memory(
             f"size up to {sizes[0]}: about {needed / _GIB:.3g} GiB of coefficients, more than "
             f"memory_limit={memory_limit / _GIB:.3g} GiB"
         )
-
-
-def _moments(
-    known: Array, n: int, d: int, k: int, homogeneous: bool
-) -> tuple[Array, Array, NDArray[np.int64]]:
-    """All moments with zeros where free, those of the uniform measure, positions of the free."""
-    if homogeneous:
-        counts = count_indices(multi_indices(n + 1, 2 * k), n + 1)[:, 1:]
-        uniform = simplex_moments(counts)
-        start, values = comb(n + d - 1, d - 1), rehomogenize(known, n, d)
-    else:
-        uniform, start, values = uniform_moments(n - 1, 2 * k), 0, known
-    moments = np.zeros(len(uniform))
-    moments[start : start + len(values)] = values
-    free = np.delete(np.arange(len(moments)), np.arange(start, start + len(values)))
-    return moments, uniform, free
-
-
-def _block(
-    N: int,
-    k: int,
-    factors: tuple[int, ...],
-    homogeneous: bool,
-    pieces: Array,
-    free: NDArray[np.int64],
-) -> MomentBlock:
-    """One block; `pieces` holds the known and the uniform moments as columns."""
-    degree = k if not factors else k - 1
-    ones = [(1, 0), *((-1, i) for i in range(1, N + 1))]
-    weights = [[(1, i + 1)] if homogeneous or i < N else ones for i in factors]
-    map_ = localizing_map(N, 2 * k, degree, weights)
-    change, _ = orthonormal_basis(N, degree, factors)
-    fixed = congruence(change, sp.csc_array(map_ @ pieces)).toarray()
-    columns = congruence(change, map_[:, free])
-    offset, uniform = smat(fixed.T)
-    for array in (change, offset, uniform):
-        array.flags.writeable = False
-    return MomentBlock(factors, degree, map_, change, offset, uniform, columns)
-
-
-def _simplex_equations(n: int, degree: int) -> sp.csc_array:
-    """``y_b - sum_i y_{b+e_i} = 0`` for all |b| < degree, in n variables."""
-    base = multi_indices(n + 1, degree - 1)
-    joined = np.stack([np.column_stack([base, np.full(len(base), i)]) for i in range(n + 1)])
-    positions = rank_multi_indices(np.sort(joined, axis=2), n + 1)
-    signs = np.r_[1.0, -np.ones(n)]
-    values = np.broadcast_to(signs[:, None], positions.shape)
-    rows = np.broadcast_to(np.arange(len(base)), positions.shape)
-    shape = (len(base), comb(n + degree, degree))
-    return sp.csc_array((values.ravel(), (rows.ravel(), positions.ravel())), shape=shape)
 
 
 def generic_objective(relaxation: Relaxation, seed: int) -> Array:
@@ -368,6 +240,7 @@ def generic_objective(relaxation: Relaxation, seed: int) -> Array:
 
     Examples
     --------
+    >>> from tensoralg.solvers.simplex_measure import uniform_moments
     >>> relaxation = build_relaxation(uniform_moments(1, 2), 1, 2, 1)
     >>> generic_objective(relaxation, 0).shape
     (3,)
@@ -384,16 +257,16 @@ def moment_problem(relaxation: Relaxation, objective: ArrayLike) -> ConicProblem
         raise ShapeError(
             f"objective must have shape {relaxation.known.shape}; got {coefficients.shape}"
         )
-    blocks = tuple(ConicBlock(block.offset, -block.columns) for block in relaxation.blocks)
-    return ConicProblem(coefficients[relaxation.free], blocks, *equation_parts(relaxation))
+    blocks = tuple(ConicBlock(block.offset, -block.derivatives) for block in relaxation.blocks)
+    return ConicProblem(relaxation.directions.T @ coefficients, blocks, *equation_parts(relaxation))
 
 
 def equation_parts(relaxation: Relaxation) -> tuple[Any, Any]:
-    """Equations for the free moments and their right-hand sides; None where there are none."""
+    """Equations for the free variables and their right-hand sides; None where there are none."""
     if not relaxation.homogeneous:
         return None, None
     equations = relaxation.equations
-    return sp.csc_array(equations[:, relaxation.free]), -(equations @ relaxation.known)
+    return sp.csc_array(equations @ relaxation.directions), -(equations @ relaxation.known)
 
 
 def generic_problem(relaxation: Relaxation, seed: int) -> ConicProblem:
@@ -409,10 +282,11 @@ def generic_problem(relaxation: Relaxation, seed: int) -> ConicProblem:
     Returns
     -------
     ConicProblem
-        Its variables are the free moments.
+        Its variables are the free ones of the relaxation.
 
     Examples
     --------
+    >>> from tensoralg.solvers.simplex_measure import uniform_moments
     >>> relaxation = build_relaxation(uniform_moments(1, 3), 1, 3, 2)
     >>> generic_problem(relaxation, 0).n_variables
     1
@@ -455,6 +329,7 @@ def solve_moments(
 
     Examples
     --------
+    >>> from tensoralg.solvers.simplex_measure import uniform_moments
     >>> relaxation = build_relaxation(uniform_moments(1, 3), 1, 3, 2)
     >>> result = solve_moments(relaxation)
     >>> result.status, result.moments.shape
@@ -464,8 +339,7 @@ def solve_moments(
         objective = generic_objective(relaxation, seed)
     problem = moment_problem(relaxation, objective)
     result = solve_conic(problem, solver=solver, tol=tol, **options)
-    moments = relaxation.known.copy()
-    moments[relaxation.free] = result.y
+    moments = relaxation.known + relaxation.directions @ result.y
     coefficients = np.array(objective, dtype=np.float64)
     for array in (moments, coefficients):
         array.flags.writeable = False

@@ -13,9 +13,13 @@ References
 ----------
 .. [1] J. Nie, X. Tang, Z. Yang, S. Zhong, "Dehomogenization for completely positive tensors",
    arXiv:2206.12553, section 4.
+.. [2] C. F. Dunkl, Y. Xu, Orthogonal Polynomials of Several Variables (2014), section 5.3.
 """
 
 import math
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +28,7 @@ from scipy.linalg import solve_triangular
 from tensoralg.core.indices import multi_indices
 from tensoralg.core.validation import integer_array, nonnegative_integer, positive_integer
 
-__all__ = ["orthonormal_basis", "simplex_moments", "uniform_moments"]
+__all__ = ["orthogonal_moments", "orthonormal_basis", "simplex_moments", "uniform_moments"]
 
 Array = NDArray[np.float64]
 
@@ -102,9 +106,67 @@ def uniform_moments(n_variables: int, degree: int) -> Array:
     return simplex_moments(counts)
 
 
-def orthonormal_basis(
-    n_variables: int, degree: int, factors: tuple[int, ...] = ()
-) -> tuple[Array, Array]:
+def orthogonal_moments(
+    n_variables: int, degree: int, *, above: int = -1, factors: tuple[int, ...] = ()
+) -> Array:
+    """Moments of monomials in terms of those of orthonormal polynomials.
+
+    With q_p the product basis of orthonormal polynomials of the measure [2]_, a functional w is its
+    numbers ``z_p = w(q_p)``, and ``w(x^b) = sum_p E[x^b q_p] z_p``. In the variables
+
+        s_j = x_j / (1 - x_1 - .. - x_{j-1})
+
+    x^b, q_p and the measure are products over j, so that every E[x^b q_p] is a product of N
+    integrals, each of them rational up to the norm of q_p and computed exactly before rounding.
+
+    Parameters
+    ----------
+    n_variables : int
+        Number N of variables.
+    degree : int
+        Largest degree D of monomials and polynomials.
+    above : int, default -1
+        Only polynomials of a degree above this one.
+    factors : tuple of int, default ()
+        The measure is the uniform one times the product of ``u_i`` over these i in 0 .. N,
+        ``u = (x, 1 - e'x)``, scaled to total mass 1.
+
+    Returns
+    -------
+    ndarray, shape (C(N+D, D), m)
+        ``E[x^b q_p]``, rows b and columns p in the order of ``multi_indices(N + 1, D)``. With all
+        columns it is lower triangular: the Cholesky factor, up to signs, of the monomials' Gram
+        matrix, as accurate as float64 can write it.
+
+    Raises
+    ------
+    IndexError
+        A factor outside 0 .. N.
+
+    Examples
+    --------
+    One variable: 1 and ``sqrt 3 (1 - 2 x)``.
+
+    >>> orthogonal_moments(1, 1).round(4).tolist()
+    [[1.0, 0.0], [0.5, -0.2887]]
+    """
+    N = positive_integer("n_variables", n_variables)
+    if any(not 0 <= i <= N for i in factors):
+        raise IndexError(f"factors must lie in 0 .. {N}; got {factors}")
+    weight = np.bincount(np.asarray(factors, dtype=np.int64), minlength=N + 1)
+    powers = count_indices(multi_indices(N + 1, degree), N + 1)[:, 1:]
+    later = np.cumsum(powers[:, ::-1], axis=1)[:, ::-1] - powers
+    chosen = powers.sum(axis=1) > above
+    result = np.ones((len(powers), int(chosen.sum())))
+    for j in range(N):
+        rest = N - 1 - j + int(weight[j + 1 :].sum())
+        table = _interval_integrals(degree, int(weight[j]), rest)
+        rows = powers[:, j, None], later[:, j, None]
+        result *= table[*rows, powers[chosen, j], later[chosen, j]]
+    return result
+
+
+def orthonormal_basis(n_variables: int, degree: int, factors: tuple[int, ...] = ()) -> Array:
     """Orthonormal polynomials of degree at most t for the uniform measure times a weight.
 
     Parameters
@@ -118,11 +180,9 @@ def orthonormal_basis(
 
     Returns
     -------
-    change : ndarray, shape (s, s)
-        Lower triangular: ``change @ b`` is orthonormal, b the monomials of degree at most t in the
-        order of ``multi_indices(N + 1, t)``, s = C(N+t, t).
-    gram : ndarray, shape (s, s)
-        Gram matrix of b; ``change @ gram @ change.T`` is the identity.
+    ndarray, shape (s, s)
+        Lower triangular change of basis: ``change @ b`` is orthonormal, b the monomials of degree
+        at most t in the order of ``multi_indices(N + 1, t)``, s = C(N+t, t).
 
     Raises
     ------
@@ -131,23 +191,51 @@ def orthonormal_basis(
 
     Examples
     --------
-    >>> change, gram = orthonormal_basis(2, 2)
-    >>> bool(abs(change @ gram @ change.T - np.eye(6)).max() < 1e-12)
-    True
+    >>> orthonormal_basis(1, 1).round(4).tolist()
+    [[1.0, 0.0], [1.7321, -3.4641]]
     """
-    n = positive_integer("n_variables", n_variables) + 1
-    if any(not 0 <= i < n for i in factors):
-        raise IndexError(f"factors must lie in 0 .. {n - 1}; got {factors}")
-    # columns: constant, x_1 .. x_N; the constant's column is reused for u_{n-1} = 1 - e'x
-    counts = count_indices(multi_indices(n, degree), n)
-    counts[:, 0] = 0
-    counts = np.roll(counts, -1, axis=1)
-    weight = np.bincount(np.asarray(factors, dtype=np.int64), minlength=n)
-    gram = simplex_moments(counts[:, None, :] + counts[None, :, :] + weight)
-    scale = 1 / np.sqrt(gram.diagonal())
-    factor = np.linalg.cholesky(gram * np.outer(scale, scale))
-    inverse = solve_triangular(factor, np.eye(len(gram)), lower=True)
-    return np.tril(inverse) * scale, gram
+    moments = orthogonal_moments(n_variables, degree, factors=factors)
+    mass = simplex_moments(np.bincount(np.asarray(factors, dtype=int), minlength=n_variables + 1))
+    inverse = solve_triangular(moments, np.eye(len(moments)), lower=True)
+    return np.asarray(inverse / np.sqrt(mass))
+
+
+@lru_cache(maxsize=128)
+def _interval_integrals(degree: int, power: int, rest: int) -> Array:
+    """Means of ``s^b (1-s)^B`` times an orthonormal polynomial of s on [0, 1], ``[b, B, p, P]``.
+
+    The density is that of ``s^power (1-s)^rest``; the polynomial is ``(1-s)^P`` times Jacobi's
+    ``2F1(-p, p+a+power+1; power+1; s)`` for the weight ``s^power (1-s)^a``, a = 2 P + rest.
+    What is left zero has B < P or b + B < p + P, and vanishes in every use.
+    """
+    f = [math.factorial(i) for i in range(4 * degree + rest + 2 * power + 2)]
+    table = np.zeros(4 * (degree + 1,))
+    density = Fraction(f[power + rest + 1], f[power] * f[rest])
+    for p, P in product(range(degree + 1), repeat=2):
+        if p + P > degree:
+            continue
+        a = 2 * P + rest
+        jacobi = [
+            (-1) ** i * math.comb(p, i) * Fraction(f[p + a + power + i] * f[power], f[power + i])
+            / f[p + a + power]
+            for i in range(p + 1)
+        ]  # fmt: skip
+        norm = Fraction(f[p] * f[power] ** 2 * f[p + a], f[p + power] * f[p + a + power])
+        norm *= density / (2 * p + a + power + 1)
+        common = math.lcm(*(c.denominator for c in jacobi))
+        whole = [int(c * common) for c in jacobi]
+        scale = float(density / common) / math.sqrt(norm)
+        for B in range(P, degree + 1):
+            c = B + P + rest
+            for b in range(max(p + P - B, 0), degree + 1 - B):
+                top = f[b + power + p + c + 1]
+                total = sum(
+                    coefficient * f[b + power + i] * (top // f[b + power + i + c + 1])
+                    for i, coefficient in enumerate(whole)
+                )
+                table[b, B, p, P] = scale * (f[c] * total / top)
+    table.flags.writeable = False
+    return table
 
 
 def count_indices(indices: NDArray[np.int64], dimension: int) -> NDArray[np.int64]:

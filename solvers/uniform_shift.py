@@ -27,12 +27,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from tensoralg.solvers.conic import ConicBlock, ConicProblem, ConicResult, solve_conic
-from tensoralg.solvers.moment_relaxation import MomentBlock, Relaxation, equation_parts
+from tensoralg.solvers.moment_blocks import MomentBlock, Relaxation
+from tensoralg.solvers.moment_relaxation import equation_parts
 from tensoralg.solvers.svec import svec
 
 __all__ = ["ShiftResult", "shift_problem", "solve_shift"]
 
 Array = NDArray[np.float64]
+
+_WEIGHT = 256.0  # the multipliers are what a proof is made of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,10 +83,9 @@ class ShiftResult:
 
 
 def shift_problem(relaxation: Relaxation) -> ConicProblem:
-    """Conic problem of the least shift; its variables are t, then the free moments.
+    """Conic problem of the least shift; its variables are t, then the free ones.
 
-    Moments above degree d are counted from t times the uniform ones, so the column of t is the
-    identity in every block: ``w = known + t uniform + y``.
+    ``w = known + t uniform + directions @ y``, so the column of t is the identity in every block.
 
     Parameters
     ----------
@@ -102,12 +104,14 @@ def shift_problem(relaxation: Relaxation) -> ConicProblem:
     >>> shift_problem(build_relaxation(uniform_moments(1, 3), 1, 3, 2)).n_variables
     2
     """
-    c = np.zeros(1 + len(relaxation.free))
+    c = np.zeros(1 + relaxation.n_free)
     c[0] = 1
     blocks = tuple(
         ConicBlock(
             block.offset,
-            sp.hstack([sp.csc_array(-svec(block.uniform)[:, None]), -block.columns], format="csc"),
+            sp.hstack(
+                [sp.csc_array(-svec(block.uniform)[:, None]), -block.derivatives], format="csc"
+            ),
         )
         for block in relaxation.blocks
     )
@@ -147,11 +151,13 @@ def solve_shift(
     True
     """
     start = time.perf_counter()
-    if len(relaxation.free) == 0:
+    if relaxation.n_free == 0:
         return _eigenvalue_shift(relaxation, start)
+    # the equations of the homogeneous form leave no interior: there it does harm
+    options = {"objective_weight": 1.0 if relaxation.homogeneous else _WEIGHT} | options
     result = solve_conic(shift_problem(relaxation), solver=solver, tol=tol, **options)
     moments = relaxation.known + result.y[0] * relaxation.uniform
-    moments[relaxation.free] += result.y[1:]
+    moments += relaxation.directions @ result.y[1:]
     multipliers = tuple(
         block.change.T @ Z @ block.change
         for block, Z in zip(relaxation.blocks, result.multipliers, strict=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from tensoralg.completely_positive.cone_problem import ConeProblem, Floats
 from tensoralg.core.index_maps import insertion_positions, listed_multiplicities
@@ -146,13 +145,7 @@ def block_maps(dimension: int, order: int, relaxation_order: int) -> list[Any]:
     """
     N = dimension - 1
     relaxation = build_relaxation(uniform_moments(N, order), N, order, relaxation_order)
-    known = np.setdiff1d(np.arange(len(relaxation.known)), relaxation.free)
-    maps = []
-    for block in relaxation.blocks:
-        lower = congruence(block.change, block.map[:, known])
-        # moments of degree at most d lead the list, the free ones follow
-        maps.append(sp.csc_array(sp.hstack([lower, block.columns], format="csc")))
-    return maps
+    return [congruence(block.change, block.map) for block in relaxation.blocks]
 
 
 def relaxed(problem: ConeProblem, order: int, **options: Any) -> Bound:

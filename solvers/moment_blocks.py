@@ -1,0 +1,246 @@
+"""Blocks of a moment relaxation: semidefinite matrices that depend affinely on free moments.
+
+The free moments enter through orthonormal polynomials of the uniform measure, the blocks are
+written in such polynomials, too. Then the block of the uniform measure is the identity, and the
+coefficients of the free variables are nearly orthonormal up to high orders.
+"""
+
+from dataclasses import dataclass, replace
+from math import comb
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.linalg import lsmr
+
+from tensoralg.core.indices import multi_indices, rank_multi_indices
+from tensoralg.solvers.moment_matrices import congruence, localizing_map, rehomogenize
+from tensoralg.solvers.simplex_measure import (
+    count_indices,
+    orthogonal_moments,
+    orthonormal_basis,
+    simplex_moments,
+    uniform_moments,
+)
+from tensoralg.solvers.svec import smat, svec
+
+__all__ = [
+    "MomentBlock",
+    "MomentSpace",
+    "Relaxation",
+    "centred",
+    "frozen",
+    "make_block",
+    "moment_space",
+    "simplex_equations",
+]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MomentBlock:
+    """One moment or localizing matrix, as an affine function of the free variables.
+
+    Attributes
+    ----------
+    factors : tuple of int
+        The block belongs to ``g = prod u_i`` over these i in 0 .. n-1, ``u_{n-1} = 1 - e'x``;
+        () is the moment matrix.
+    degree : int
+        Degree t of its monomials b, in the order of ``multi_indices(N + 1, t)``.
+    map : csc_array, shape (s(s+1)/2, C(N+2k, 2k))
+        From all moments to the svec of L_w(g b b'), in monomials.
+    change : ndarray, shape (r, s)
+        The polynomials ``change @ b`` in which the conic problem writes the block.
+    offset : ndarray, shape (r, r)
+        The block at the moments `Relaxation.known`, in these polynomials.
+    uniform : ndarray, shape (r, r)
+        The block of the uniform measure in these polynomials; the identity unless homogeneous.
+    derivatives : csc_array, shape (r(r+1)/2, m)
+        Its derivatives by the m free variables, as svec.
+    """
+
+    factors: tuple[int, ...]
+    degree: int
+    map: sp.csc_array
+    change: Array
+    offset: Array
+    uniform: Array
+    derivatives: sp.csc_array
+
+    @property
+    def size(self) -> int:
+        """Number of polynomials r of the block in the conic problem."""
+        return len(self.change)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """A moment relaxation: moments ``w = known + directions @ y`` with semidefinite blocks.
+
+    Attributes
+    ----------
+    n_variables : int
+        Number N of variables: n - 1, or n if homogeneous.
+    dimension, order, relaxation_order : int
+        Dimension n and order d of the tensor, order k of the relaxation.
+    homogeneous : bool
+        Which of the two forms.
+    known : ndarray, shape (C(N+2k, 2k),)
+        The known moments, and at the places of free ones values that make the blocks small.
+    uniform : ndarray, shape (C(N+2k, 2k),)
+        The moments of the uniform measure.
+    directions : ndarray or csc_array, shape (C(N+2k, 2k), m)
+        What the m free variables y do to the moments: nothing at the known ones.
+    free : ndarray of int64
+        Positions of the free moments; of those above degree d, unless homogeneous.
+    blocks : tuple of MomentBlock
+        The moment matrix first.
+    equations : csc_array, shape (p, C(N+2k, 2k))
+        ``equations @ w = 0``; no rows unless homogeneous.
+    """
+
+    n_variables: int
+    dimension: int
+    order: int
+    relaxation_order: int
+    homogeneous: bool
+    known: Array
+    uniform: Array
+    directions: Array | sp.csc_array
+    free: NDArray[np.int64]
+    blocks: tuple[MomentBlock, ...]
+    equations: sp.csc_array
+
+    @property
+    def n_free(self) -> int:
+        """Number m of free variables."""
+        return int(self.directions.shape[1])
+
+    def polynomial(self, multipliers: tuple[Array, ...]) -> Array:
+        """Coefficients of ``p = sum_j g_j b' Q_j b`` over all monomials of degree at most 2k."""
+        total = np.zeros(len(self.known))
+        for block, Q in zip(self.blocks, multipliers, strict=True):
+            total += block.map.T @ svec(Q)
+        return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MomentSpace:
+    """Moments of degree at most 2k of which some are known; fields as in `Relaxation`."""
+
+    n_variables: int
+    relaxation_order: int
+    homogeneous: bool
+    known: Array
+    uniform: Array
+    directions: Array | sp.csc_array
+    free: NDArray[np.int64]
+
+
+def moment_space(values: Array, n: int, d: int, k: int, homogeneous: bool) -> MomentSpace:
+    """Place the known moments and choose the free variables.
+
+    Parameters
+    ----------
+    values : ndarray, shape (C(n-1+d, d),)
+        Dehomogenised moments of the tensor.
+    n, d, k : int
+        Dimension and order of the tensor, order of the relaxation.
+    homogeneous : bool
+        Which of the two forms.
+
+    Returns
+    -------
+    MomentSpace
+        Free moments are zero in `known`.
+    """
+    if homogeneous:
+        counts = count_indices(multi_indices(n + 1, 2 * k), n + 1)[:, 1:]
+        uniform = simplex_moments(counts)
+        start, values = comb(n + d - 1, d - 1), rehomogenize(values, n, d).astype(np.float64)
+    else:
+        uniform, start = uniform_moments(n - 1, 2 * k), 0
+    known = np.zeros(len(uniform))
+    known[start : start + len(values)] = values
+    free = np.delete(np.arange(len(known)), np.arange(start, start + len(values)))
+    directions: Array | sp.csc_array
+    if homogeneous:
+        directions = sp.csc_array(sp.eye_array(len(known), format="csc")[:, free])
+    else:
+        directions = orthogonal_moments(n - 1, 2 * k, above=d)
+    return MomentSpace(
+        n if homogeneous else n - 1, k, homogeneous, known, uniform, directions, free
+    )
+
+
+def make_block(space: MomentSpace, factors: tuple[int, ...]) -> MomentBlock:
+    """Write down the block that belongs to a product of factors.
+
+    Parameters
+    ----------
+    space : MomentSpace
+        The moments.
+    factors : tuple of int
+        Indices i of the factors u_i.
+
+    Returns
+    -------
+    MomentBlock
+        Its offset is taken at ``space.known``.
+    """
+    N, k = space.n_variables, space.relaxation_order
+    degree = k if not factors else k - 1
+    ones = [(1, 0), *((-1, i) for i in range(1, N + 1))]
+    weights = [[(1, i + 1)] if space.homogeneous or i < N else ones for i in factors]
+    map_ = localizing_map(N, 2 * k, degree, weights)
+    change = orthonormal_basis(N, degree, factors)
+    fixed = map_ @ np.column_stack([space.known, space.uniform])
+    moved = sp.csc_array(map_ @ space.directions)
+    both = congruence(change, sp.csc_array(sp.hstack([sp.csc_array(fixed), moved], format="csc")))
+    offset, uniform = smat(both[:, :2].toarray().T)
+    if not space.homogeneous:
+        uniform = np.eye(len(change))  # exact, where the product would round
+    return MomentBlock(factors, degree, map_, change, offset, uniform, both[:, 2:])
+
+
+def centred(relaxation: Relaxation) -> Relaxation:
+    """Move the origin of the free variables to where all blocks together are smallest.
+
+    With free moments at zero a block is larger by orders of magnitude than at any sensible
+    moments, and a solver loses as many digits.
+    """
+    if relaxation.n_free == 0:
+        return relaxation
+    stacked = sp.vstack([block.derivatives for block in relaxation.blocks], format="csr")
+    target = np.concatenate([svec(block.offset) for block in relaxation.blocks])
+    y = lsmr(stacked, -target, atol=1e-9, btol=1e-9, maxiter=100)[0]
+    blocks = tuple(
+        replace(block, offset=block.offset + smat(block.derivatives @ y))
+        for block in relaxation.blocks
+    )
+    return replace(relaxation, known=relaxation.known + relaxation.directions @ y, blocks=blocks)
+
+
+def frozen(relaxation: Relaxation) -> Relaxation:
+    """Set all arrays read-only."""
+    arrays = [relaxation.known, relaxation.uniform, relaxation.free, relaxation.directions]
+    for block in relaxation.blocks:
+        arrays += [block.change, block.offset, block.uniform]
+    for array in arrays:
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+    return relaxation
+
+
+def simplex_equations(n: int, degree: int) -> sp.csc_array:
+    """``y_b - sum_i y_{b+e_i} = 0`` for all |b| < degree, in n variables."""
+    base = multi_indices(n + 1, degree - 1)
+    joined = np.stack([np.column_stack([base, np.full(len(base), i)]) for i in range(n + 1)])
+    positions = rank_multi_indices(np.sort(joined, axis=2), n + 1)
+    signs = np.r_[1.0, -np.ones(n)]
+    values = np.broadcast_to(signs[:, None], positions.shape)
+    rows = np.broadcast_to(np.arange(len(base)), positions.shape)
+    shape = (len(base), comb(n + degree, degree))
+    return sp.csc_array((values.ravel(), (rows.ravel(), positions.ravel())), shape=shape)
