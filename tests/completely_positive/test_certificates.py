@@ -460,3 +460,19 @@ def test_no_elementary_certificate_for_sums_of_powers(seed, shape):
     entries = [sum(int(np.prod(u[list(a)])) for u in atoms) for a in monomials(n, d)]
     for make in (negative_entry_certificate, zero_pattern_certificate, hoelder_certificate):
         assert make(entries, n, d) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(2, 2, 1), (3, 2, 1), (3, 3, 2), (2, 4, 2)]))
+def test_no_multipliers_whatever_certify_sums_of_powers(seed, shape):
+    n, d, k = shape
+    rng = np.random.default_rng(seed)
+    atoms = rng.integers(0, 4, (4, n))
+    atoms[0] += 1
+    entries = [sum(int(np.prod(u[list(a)])) for u in atoms) for a in monomials(n, d)]
+    blocks = build_relaxation(np.zeros(len(entries)), n - 1, d, k).blocks
+    factors = [block.factors for block in blocks]
+    noise = [rng.standard_normal(2 * (block.change.shape[1],)) for block in blocks]
+    squares = [Q @ Q.T for Q in noise]
+    for multipliers_ in (noise, squares, [-Q for Q in squares]):
+        assert gram_certificate(entries, n, d, k, multipliers_, factors) is None
