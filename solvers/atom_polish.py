@@ -111,12 +111,14 @@ def polish_atoms(
     return result, problem.residual(result / problem.unit)
 
 
-def polish_scaled(problem: PowerSum, start: Array, tol: float) -> tuple[Array, float]:
+def polish_scaled(
+    problem: PowerSum, start: Array, tol: float, thresholds: tuple[float, ...] = _THRESHOLDS
+) -> tuple[Array, float]:
     """Polish atoms of the scaled tensor: frozen coordinates by several thresholds, best of all."""
     best, best_residual = start, problem.residual(start)
     largest = float(start.max(initial=0.0))
     seen: list[Array] = []
-    for threshold in _THRESHOLDS:
+    for threshold in thresholds:
         free = start > threshold * largest
         if best_residual <= tol or not free.any() or any(np.array_equal(free, s) for s in seen):
             continue
@@ -183,7 +185,7 @@ def _active_set(problem: PowerSum, start: Array, free: Array) -> tuple[Array, fl
         found, new_residual = descend(
             problem, current, free, squares=False, max_iter=100, tol=_EXACT
         )
-        gained = new_residual < 0.5 * residual
+        gained = new_residual < 0.3 * residual
         if new_residual < residual:
             current, residual = found, new_residual
         if residual <= _EXACT:

@@ -2,9 +2,11 @@
 
 A tensor in the interior of the cone has a whole continuum of decompositions into C(n+d-1, d)
 nonnegative atoms, and Levenberg-Marquardt with the atoms written as squares ``u = z * z`` finds
-one of them from almost any start. Where entries vanish, every atom is supported on one of the
-maximal supports that the zeros allow. On the boundary of the cone the squares converge slowly:
-atoms that point the same way are then merged, and the polish freezes coordinates at zero.
+one of them from almost any start. A tensor of low rank, on the boundary, has one decomposition
+only: it comes from the column space of a flattening by linear algebra. Where entries vanish, every
+atom is supported on one of the maximal supports that the zeros allow. Elsewhere on the boundary
+the squares converge slowly: atoms that point the same way are then merged, and the polish freezes
+coordinates at zero.
 
 References
 ----------
@@ -22,14 +24,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.solvers.atom_polish import leave_out, polish_scaled
+from tensoralg.solvers.moment_curve import curve_atoms
 from tensoralg.solvers.power_sums import PowerSum, descend, power_sum
+from tensoralg.solvers.symmetric_flattening import flattening_points, flattening_svd
 
 __all__ = ["merge_directions", "multi_start_decomposition"]
 
 Array = NDArray[Any]
 
-_ANGLES = (0.03, 0.1, 0.3)  # distances of unit vectors that count as one direction
-_RECOGNISED = 0.05  # residual after the squares from which merging and polishing are tried
+_ANGLES = (0.1, 0.3)  # distances of unit vectors that count as one direction
+_THRESHOLDS = (1e-5, 1e-2)  # of the polish: fewer than where the start is accurate
+_LARGEST_RANK = 60  # of a flattening whose points are extracted
+_FINEST = 1e-14
+_RECOGNISED = 5e-3  # residual after the squares from which merging and polishing are tried
 
 
 def multi_start_decomposition(
@@ -94,7 +101,7 @@ def multi_start_decomposition(
     sets = _checked_supports(supports, problem)
     counts = _atom_counts(sets, problem, n_atoms, plain=supports is None)
     generator = np.random.default_rng(rng)
-    best, best_residual = np.zeros((0, dimension)), problem.residual(np.zeros((0, dimension)))
+    best, best_residual = _by_algebra(problem, generator, tol)
     for _ in range(n_starts if sets else 0):
         if best_residual <= tol:
             break
@@ -102,12 +109,13 @@ def multi_start_decomposition(
         found, residual = descend(
             problem, start, start > 0, squares=True, max_iter=300, tol=1e-3 * tol
         )
-        if residual > _RECOGNISED:
-            continue
-        found, residual = _settle(problem, found, tol)
+        if tol < residual < _RECOGNISED:
+            found, residual = _settle(problem, found, tol)
         if residual < best_residual:
             best, best_residual = found, residual
     best, best_residual = _basic(problem, best, best_residual, tol)
+    if _FINEST < best_residual <= tol:
+        best, best_residual = polish_scaled(problem, best, _FINEST, (1e-5, 0.0))
     if reduce:
         best, best_residual = leave_out(problem, best, best_residual, max(tol, best_residual))
     return best * problem.unit, best_residual
@@ -147,16 +155,55 @@ def merge_directions(atoms: Array, order: int, angle: float) -> Array:
     return np.array(merged).reshape(-1, atoms.shape[1])
 
 
+def _by_algebra(problem: PowerSum, rng: np.random.Generator, tol: float) -> tuple[Array, float]:
+    """Decompose Hankel tensors and those whose middle flattening is rank-deficient."""
+    n, d = problem.dimension, problem.order
+    best = np.zeros((0, n))
+    best_residual = problem.residual(best)
+    if n == 1 or d == 1:
+        single = np.maximum(problem.values, 0.0)[None, :] ** (1 / d)
+        atoms = single[single.any(axis=1)]
+        return atoms, problem.residual(atoms)
+    on_curve = curve_atoms(problem, tol)
+    if on_curve is not None and on_curve[1] < best_residual:
+        best, best_residual = on_curve
+    if d == 2 or best_residual <= tol:
+        return best, best_residual
+    sizes = flattening_svd(problem.values, d, n, d - d // 2)[1]
+    # ill-conditioned tensors show no sharp rank: a few are tried, each costs milliseconds
+    ranks = {int(np.sum(sizes > relative * sizes[0])) for relative in (1e-13, 1e-10, 1e-7)}
+    for rank in sorted(ranks):
+        if not 0 < rank <= min(len(sizes) - 1, _LARGEST_RANK):
+            continue
+        points = flattening_points(problem.values, d, n, rank, rng=rng)
+        if points is None:
+            continue
+        real = np.real(points)
+        upright = np.maximum(real * np.where(real.sum(axis=1) < 0, -1.0, 1.0)[:, None], 0.0)
+        weights, residual = problem.weights(upright)
+        if residual > _RECOGNISED:
+            continue
+        kept = weights > 0
+        atoms, residual = polish_scaled(
+            problem, upright[kept] * weights[kept, None] ** (1 / d), tol
+        )
+        if residual < best_residual:
+            best, best_residual = atoms, residual
+        if best_residual <= tol:
+            break
+    return best, best_residual
+
+
 def _settle(problem: PowerSum, found: Array, tol: float) -> tuple[Array, float]:
     """Polish; where that does not reach the tolerance, merge directions first."""
-    best, best_residual = polish_scaled(problem, found, tol)
+    best, best_residual = polish_scaled(problem, found, tol, _THRESHOLDS)
     for angle in _ANGLES:
         if best_residual <= tol:
             break
         merged = merge_directions(found, problem.order, angle)
         if len(merged) == len(found):
             continue
-        polished, residual = polish_scaled(problem, merged, tol)
+        polished, residual = polish_scaled(problem, merged, tol, _THRESHOLDS)
         if residual < best_residual:
             best, best_residual = polished, residual
     return best, best_residual

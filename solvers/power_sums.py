@@ -28,6 +28,9 @@ __all__ = ["PowerSum", "checked_points", "descend", "power_sum"]
 
 Array = NDArray[Any]
 
+_FINE = 1e-4  # relative residual below which steps are taken from the SVD of the Jacobian
+_SMALL = 260  # largest smaller side of a Jacobian for that
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerSum:
@@ -187,22 +190,21 @@ def descend(
     difference = problem.difference(current)
     residual = float(np.linalg.norm(difference))
     damping, growth, history = 1e-1, 2.0, [residual]
-    equations: tuple[Array, Array, bool] | None = None
+    model: _LinearModel | None = None
     for _ in range(max_iter):
         if residual <= tol or damping > 1e12:
             break
-        if equations is None:
+        if model is None:
             slopes = problem.jacobian(current)[:, free]
             if squares:
                 slopes *= 2 * np.sqrt(current[free])
-            wide = slopes.shape[1] > slopes.shape[0]
-            equations = slopes, slopes @ slopes.T if wide else slopes.T @ slopes, wide
-        trial = _moved(current, free, _step(*equations, difference, damping * residual), squares)
+            model = _LinearModel(slopes, exact=residual < _FINE and min(slopes.shape) <= _SMALL)
+        trial = _moved(current, free, model.step(difference, damping * residual), squares)
         new_difference = problem.difference(trial)
         new_residual = float(np.linalg.norm(new_difference))
         if new_residual < residual:
             current, difference, residual = trial, new_difference, new_residual
-            damping, growth, equations = max(damping / 5, 1e-14), 2.0, None
+            damping, growth, model = max(damping / 5, 1e-14), 2.0, None
             history.append(residual)
             if len(history) > 15 and residual > 0.7 * history[-15]:
                 break
@@ -211,18 +213,40 @@ def descend(
     return current, residual
 
 
-def _step(slopes: Array, normal: Array, wide: bool, difference: Array, damping: float) -> Array:
-    """Damped step; where there are more coordinates than entries, the one of minimum norm."""
-    size = len(normal)
-    mean = float(np.trace(normal)) / max(size, 1)
-    damped = normal + np.diag(np.full(size, max(damping, 1e-15) * mean))
-    right = difference if wide else slopes.T @ difference
-    try:
-        factor = scipy.linalg.cho_factor(damped, lower=True, check_finite=False)
-        solution = scipy.linalg.cho_solve(factor, -right, check_finite=False)
-    except np.linalg.LinAlgError:
-        return np.zeros(slopes.shape[1])
-    return np.asarray(slopes.T @ solution if wide else solution)
+class _LinearModel:
+    """Damped steps of a Jacobian: normal equations far away, the SVD near a solution."""
+
+    def __init__(self, slopes: Array, *, exact: bool) -> None:
+        # entries that no free coordinate reaches (their indices share no support) drop out
+        self.rows = slopes.any(axis=1)
+        self.slopes = slopes if self.rows.all() else slopes[self.rows]
+        self.wide = self.slopes.shape[1] > self.slopes.shape[0]
+        self.factors: tuple[Array, Array, Array] | None = None
+        self.mean = float(np.sum(self.slopes**2)) / max(min(self.slopes.shape), 1)
+        if exact:
+            # normal equations square the condition, which thin tensors (Hilbert) cannot afford
+            u, sizes, vt = np.linalg.svd(self.slopes, full_matrices=False)
+            self.factors = u, sizes, vt
+        else:
+            a = self.slopes
+            self.normal = a @ a.T if self.wide else a.T @ a
+
+    def step(self, difference: Array, damping: float) -> Array:
+        """Solve; where there are more coordinates than entries, the step of minimum norm."""
+        right = -difference[self.rows]
+        if self.factors is not None:
+            u, sizes, vt = self.factors
+            scale = sizes / (sizes**2 + max(damping, 1e-28) * self.mean + 1e-300)
+            return np.asarray(((u.T @ right) * scale) @ vt)
+        damped = self.normal + np.diag(np.full(len(self.normal), max(damping, 1e-15) * self.mean))
+        if not self.wide:
+            right = self.slopes.T @ right
+        try:
+            factor = scipy.linalg.cho_factor(damped, lower=True, check_finite=False)
+            solution = scipy.linalg.cho_solve(factor, right, check_finite=False)
+        except np.linalg.LinAlgError:
+            return np.zeros(self.slopes.shape[1])
+        return np.asarray(self.slopes.T @ solution if self.wide else solution)
 
 
 def _moved(atoms: Array, free: Array, step: Array, squares: bool) -> Array:
