@@ -105,6 +105,12 @@ def subdivision_proof(form: Form, dimension: int, max_leaves: int) -> Subdivisio
     -------
     SubdivisionProof or None
         None where a vertex has a negative value or there are too many pieces.
+
+    Examples
+    --------
+    >>> form = {(0, 0): Fraction(1), (0, 1): Fraction(-1), (1, 1): Fraction(1)}
+    >>> subdivision_proof(form, 2, 10).splits
+    ((0, 1), None, None)
     """
     scale = math.lcm(*(c.denominator for c in form.values()))
     start = {exponents(a, dimension): int(c * scale) for a, c in form.items()}

@@ -30,7 +30,7 @@ from tensoralg.solvers.certificate_proofs import GramBlock, GramProof
 from tensoralg.solvers.exact_certificates import Certificate
 from tensoralg.solvers.rational_forms import Form, Index, exact_form, multiplicity, pairing
 
-__all__ = ["gram_certificate", "gram_proof"]
+__all__ = ["gram_certificate"]
 
 Array = NDArray[Any]
 Blocks = dict[Index, Array]

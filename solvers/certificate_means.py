@@ -213,12 +213,11 @@ def _coefficients(
     if value <= 0 or len(positive) + len(zeros) != len(weights):
         return None
     # c_a A_a / w_a = m for all a: m = prod A_a^(w_a) makes the mean 1, up to rounding upwards
-    if zeros:
-        mean = float(value) / 2
-    else:
+    mean = value / 2
+    if not zeros:
         logs = sum(float(w) * _logarithm(tensor[a]) for a, w in positive.items())
-        mean = math.exp(min(max(logs, -700.0), 700.0)) * (1 + (bits > 10) * 2.0**-48)
-    form = {a: _round_up(w * Fraction(mean) / tensor[a], bits) for a, w in positive.items()}
+        mean = _exponential(logs) * (1 + Fraction(bits > 10, 2**48))
+    form = {a: _round_up(w * mean / tensor[a], bits) for a, w in positive.items()}
     if zeros:
         free = math.fsum(float(weights[a]) for a in zeros)
         logs = sum(float(w) * _logarithm(form[a] / w) for a, w in positive.items())
@@ -232,6 +231,12 @@ def _coefficients(
 
 def _logarithm(value: Fraction) -> float:
     return math.log(value.numerator) - math.log(value.denominator)
+
+
+def _exponential(value: float) -> Fraction:
+    """Return exp(value) also beyond the range of floats."""
+    exponent = math.floor(value / math.log(2))
+    return Fraction(math.exp(value - exponent * math.log(2))) * Fraction(2) ** exponent
 
 
 def _round_up(value: Fraction, bits: int) -> Fraction:

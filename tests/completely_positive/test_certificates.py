@@ -476,3 +476,11 @@ def test_no_multipliers_whatever_certify_sums_of_powers(seed, shape):
     squares = [Q @ Q.T for Q in noise]
     for multipliers_ in (noise, squares, [-Q for Q in squares]):
         assert gram_certificate(entries, n, d, k, multipliers_, factors) is None
+
+
+@pytest.mark.parametrize("scale", [F(10) ** 400, F(1, 10**400), F(5, 2**1074)])
+def test_entries_beyond_the_range_of_floats(scale):
+    above = [scale * x for x in (1, 2, 1)]
+    assert hoelder_certificate(above, 2, 2).value == -scale
+    assert zero_pattern_certificate([scale, 0, scale, scale], 2, 3).verify()
+    assert negative_entry_certificate([-scale], 1, 2).verify()
