@@ -4,17 +4,18 @@ A completely positive tensor ``A = sum u^(x)d`` with ``u >= 0`` pairs with every
 nonnegative on the nonnegative orthant to ``<p, A> = sum p(u) >= 0``. A certificate is a form p
 with rational coefficients, a proof that it is nonnegative there, and ``<p, A> < 0``.
 
-`Certificate.to_json` writes an object with the keys ``format``, ``version``, ``kind``, ``dimension``,
-``order``, ``tensor`` and ``form`` (lists of [sorted indices from 0, "p/q"], zeros left out), ``value``
-(that is <p, A>), ``proof`` and ``sha256``. With E = x_1 + .. + x_n the ``method`` of a proof is
+`Certificate.to_json` writes an object with the keys ``format``, ``version``, ``kind``,
+``dimension``, ``order``, ``tensor`` and ``form`` (lists of [sorted indices from 0, "p/q"], zeros
+left out), ``value`` (that is <p, A>), ``proof`` and ``sha256``. With E = x_1 + .. + x_n the
+``method`` of a proof is
 
-- "gram": ``degree`` D and ``blocks`` of ``factor`` g, ``degree`` t and ``gram`` Q, the upper triangle
-  by rows over the monomials b of degree t in lexicographic order;
+- "gram": ``degree`` D and ``blocks`` of ``factor`` g, ``degree`` t and ``gram`` Q, the upper
+  triangle by rows over the monomials b of degree t in lexicographic order;
   ``E^(D-d) p = sum x^g E^(D-|g|-2t) b' Q b`` with every Q positive semidefinite;
-- "means": ``weights``, [indices of x^a, w]; p has one negative coefficient c_b, the w sum to 1 and
-  average the a to b, and ``prod (p_a / w_a)^w_a >= -c_b``;
-- "subdivision": ``splits``, a binary tree in preorder, [i, j] for the edge that is bisected (the first
-  half keeps vertex i) and null at a leaf, where no coefficient is negative;
+- "means": ``weights``, [indices of x^a, w]; p has one negative coefficient p_b, the w sum to 1 and
+  average the a to b, and ``prod (p_a / w_a)^w_a >= -p_b``;
+- "subdivision": ``splits``, a binary tree in preorder, [i, j] for the edge that is bisected (the
+  first half keeps vertex i) and null at a leaf, where no coefficient is negative;
 - "faces": ``margin``, ``threshold`` and ``faces`` of ``variables`` and ``proof``, the latter for
   ``p - margin E^d`` on that face.
 
