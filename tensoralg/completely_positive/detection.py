@@ -10,6 +10,7 @@ import numpy as np
 
 from tensoralg.completely_positive.certificates import Certificate
 from tensoralg.completely_positive.exact_tests import first_violation, is_doubly_nonnegative
+from tensoralg.completely_positive.hankel import hankel_atoms
 from tensoralg.completely_positive.relaxation_steps import (
     check_solver,
     orders_within_reach,
@@ -18,6 +19,7 @@ from tensoralg.completely_positive.relaxation_steps import (
 from tensoralg.completely_positive.search import REBUILT, Search
 from tensoralg.completely_positive.tensor_input import ExactTensor, read_tensor
 from tensoralg.core.decompositions import SymmetricDecomposition
+from tensoralg.solvers.atom_polish import polish_atoms
 from tensoralg.solvers.nonnegative_decomposition import multi_start_decomposition
 
 __all__ = ["Detection", "Verdict", "detect"]
@@ -152,6 +154,8 @@ def detect(
     if _plain(search):
         return _proved(search, "the atoms are plain from the entries")
     orders = orders_within_reach(search, highest)
+    if _by_quadrature(search):
+        return _proved(search, "a strong Hankel tensor: atoms from a Gauss rule")
     if _without_relaxation(search, 2):
         return _proved(search, "atoms were found without a relaxation")
     for order in orders:
@@ -191,6 +195,15 @@ def _plain(search: Search) -> bool:
         diagonal = [float(core.lookup[(i,) * d] / core.mass) for i in range(core.dimension)]
         return search.offer(np.diag(np.array(diagonal) ** (1.0 / d)))
     return False
+
+
+def _by_quadrature(search: Search) -> bool:
+    core = search.core
+    atoms = hankel_atoms(core)
+    if atoms is None:
+        return False
+    polished, _ = polish_atoms(core.scaled, core.dimension, core.order, atoms)
+    return search.offer(atoms) or search.offer(polished)
 
 
 def _without_relaxation(search: Search, n_starts: int) -> bool:

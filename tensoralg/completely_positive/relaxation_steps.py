@@ -5,9 +5,11 @@ import numpy.typing as npt
 
 from tensoralg.completely_positive.certificates import Certificate
 from tensoralg.completely_positive.exact_tests import convincing
+from tensoralg.completely_positive.lifting import lift_certificate
 from tensoralg.completely_positive.search import Search
 from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.solvers.atoms import atoms_from_moments
+from tensoralg.solvers.certificate_bernstein import bernstein_certificate
 from tensoralg.solvers.certificate_gram import gram_certificate
 from tensoralg.solvers.conic import available_solvers, predict_bytes
 from tensoralg.solvers.moment_matrices import dehomogenize
@@ -143,18 +145,20 @@ def solve_order(search: Search, order: int) -> Certificate | None:
 
 
 def _certificate(search: Search, result: ShiftResult) -> Certificate | None:
+    """Round the multipliers to sums of squares, or else subdivide the simplex."""
     core, relaxation = search.core, result.relaxation
+    n, d = core.dimension, core.order
+    constraints = [block.factors for block in relaxation.blocks]
     found = gram_certificate(
-        core.values,
-        core.dimension,
-        core.order,
-        relaxation.relaxation_order,
-        result.multipliers,
-        [block.factors for block in relaxation.blocks],
+        core.values, n, d, relaxation.relaxation_order, result.multipliers, constraints
     )
+    if found is None:
+        listed = relaxation.polynomial(result.multipliers)[: len(core.values)]
+        form = np.array([listed @ dehomogenize(unit, n, d) for unit in np.eye(len(core.values))])
+        found = bernstein_certificate(core.values, n, d, form)
     if found is None or not convincing(found.form, core):
         return None
-    return found
+    return lift_certificate(found, search.tensor, search.active)
 
 
 def _search_atoms(search: Search, relaxation: Relaxation, result: ShiftResult) -> None:
