@@ -215,7 +215,7 @@ def centred(relaxation: Relaxation) -> Relaxation:
         return relaxation
     stacked = sp.vstack([block.derivatives for block in relaxation.blocks], format="csr")
     target = np.concatenate([svec(block.offset) for block in relaxation.blocks])
-    y = lsmr(stacked, -target, atol=1e-9, btol=1e-9, maxiter=100)[0]
+    y = lsmr(stacked, -target, atol=1e-4, btol=1e-4, maxiter=50)[0]
     blocks = tuple(
         replace(block, offset=block.offset + smat(block.derivatives @ y))
         for block in relaxation.blocks

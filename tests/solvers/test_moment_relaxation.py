@@ -216,10 +216,10 @@ def test_building_takes_no_time():
     known = uniform_moments(3, 3)
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         shift_problem(build_relaxation(known, 3, 3, 3))
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.2  # .03 on a free core
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 0.1  # .03 on a free core
 
 
 # --- shifts
