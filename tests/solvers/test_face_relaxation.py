@@ -42,7 +42,7 @@ def from_atoms(rng, n, d, faces, n_atoms):
 
 @pytest.mark.parametrize("n", [5, 8, 11])
 def test_a_triangle_free_matrix_obeys_its_comparison_matrix(n):
-    for c in (1, 3, 6, 8, 20):
+    for c in (3, 6, 20):
         entries, faces = closed_path(n, c)
         result = solve_face_shift(build_face_relaxation(scaled(entries, n, 2), n, 2, 1, faces))
         M = np.zeros((n, n))
