@@ -202,15 +202,14 @@ def solve_conic(
     if not (np.isfinite(objective_weight) and objective_weight > 0):
         raise ValueError(f"objective_weight is {objective_weight}: accepted are positive numbers")
     start = time.perf_counter()
-    scales = problem_scales(problem, objective_weight)
     try:
-        raw = _run(name, scales.scaled(problem), tol, time_limit)
+        raw = _run(name, problem, problem_scales(problem, objective_weight), tol, time_limit)
     except BaseException as error:
         # a Rust panic is no Exception; an interrupt by the user must go through
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raw = _no_solution(problem, f"{name} raised {type(error).__name__}: {error}")
-    return _judge(problem, scales, raw, name, tol, time.perf_counter() - start)
+    return _judge(problem, raw, name, tol, time.perf_counter() - start)
 
 
 def _installed(solver: str) -> bool:
@@ -246,12 +245,20 @@ def _choose(problem: ConicProblem, solver: str, memory_limit: int) -> str:
     return solver
 
 
-def _run(name: str, scaled: ConicProblem, tol: float, time_limit: float | None) -> RawSolution:
-    """Call the adapter; without variables there is nothing to call it for."""
-    if scaled.n_variables:
-        return _ADAPTERS[name](scaled, tol, time_limit)
-    n_rows = scaled.stacked()[1].size
-    return RawSolution(np.zeros(0), np.zeros(n_rows), "no variables: the blocks were examined")
+def _run(
+    name: str, problem: ConicProblem, scales: ProblemScales, tol: float, time_limit: float | None
+) -> RawSolution:
+    """Call the adapter and undo the scaling; without variables there is nothing to call it for."""
+    if not problem.n_variables:
+        n_rows = problem.stacked()[1].size
+        return RawSolution(np.zeros(0), np.zeros(n_rows), "no variables: the blocks were examined")
+    raw = _ADAPTERS[name](scales.scaled(problem), tol, time_limit)
+    return RawSolution(
+        raw.y * scales.columns * scales.right,
+        raw.duals * scales.objective,
+        raw.word,
+        raw.claims_infeasible,
+    )
 
 
 def _no_solution(problem: ConicProblem, message: str) -> RawSolution:
@@ -261,16 +268,14 @@ def _no_solution(problem: ConicProblem, message: str) -> RawSolution:
 
 def _judge(
     problem: ConicProblem,
-    scales: ProblemScales,
     raw: RawSolution,
     name: str,
     tol: float,
     seconds: float,
 ) -> ConicResult:
-    """Undo the scaling, measure the residuals and name the status."""
-    y = raw.y * scales.columns * scales.right
-    duals = raw.duals * scales.objective
-    residuals = measure(problem, scales, y, duals)
+    """Measure the residuals and name the status."""
+    y, duals = raw.y, raw.duals
+    residuals = measure(problem, problem_scales(problem), y, duals)
     status: Status = "failed"
     if not raw.claims_infeasible and residuals.worst <= max(tol, _INACCURATE):
         status = "solved" if residuals.worst <= tol else "inaccurate"

@@ -74,6 +74,8 @@ def _settings(largest: int, tol: float, time_limit: float | None) -> Any:
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = max(1e-3 * tol, 1e-13)
     # the problem comes scaled: a second scaling costs moment problems up to four digits
     settings.equilibrate_enable = False
+    # smaller ones lose digits in the factors, larger ones cost refinement
+    settings.static_regularization_constant = 3e-8
     settings.max_step_fraction = 0.95
     settings.iterative_refinement_max_iter = 30
     settings.iterative_refinement_stop_ratio = 2.0

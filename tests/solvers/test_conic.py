@@ -222,6 +222,20 @@ def test_units_do_not_matter(seed: int, exponent: int) -> None:
     assert other.objective / factor**2 == pytest.approx(one.objective, abs=1e-6 * size)
 
 
+@pytest.mark.parametrize("weight", [1 / 64, 64.0])
+def test_the_weight_of_the_objective_changes_no_answer(solver: str, weight: float) -> None:
+    problem, optimum = known_pair(11, 4, (4, 3), 1)
+    result = solve_conic(problem, solver=solver, objective_weight=weight)
+    assert result.objective == pytest.approx(optimum, abs=1000 * ACCURACY[solver])
+    check_identities(problem, result, 1000 * ACCURACY[solver])
+    # residuals are measured in the problem's units, whatever the solver was given
+    other = solve_conic(problem, solver=solver)
+    np.testing.assert_allclose(
+        result.multipliers[0], other.multipliers[0], atol=1000 * ACCURACY[solver]
+    )
+    assert max(result.primal_residual, result.dual_residual, result.gap) < 1e-5
+
+
 def test_tiny_coefficients_are_left_out_inside_only() -> None:
     problem, optimum = known_pair(5, 3, (3,))
     G = problem.blocks[0].G.toarray()
@@ -341,6 +355,8 @@ def test_bad_arguments() -> None:
         solve_conic(problem, solver="mosek")
     with pytest.raises(ValueError, match="tol is 0"):
         solve_conic(problem, tol=0)
+    with pytest.raises(ValueError, match="objective_weight is nan"):
+        solve_conic(problem, objective_weight=math.nan)
     with pytest.raises(ValueError, match="time_limit is -1"):
         solve_conic(problem, time_limit=-1)
     with pytest.raises(ShapeError, match="h has shape"):
