@@ -229,10 +229,6 @@ def test_the_weight_of_the_objective_changes_no_answer(solver: str, weight: floa
     assert result.objective == pytest.approx(optimum, abs=1000 * ACCURACY[solver])
     check_identities(problem, result, 1000 * ACCURACY[solver])
     # residuals are measured in the problem's units, whatever the solver was given
-    other = solve_conic(problem, solver=solver)
-    np.testing.assert_allclose(
-        result.multipliers[0], other.multipliers[0], atol=1000 * ACCURACY[solver]
-    )
     assert max(result.primal_residual, result.dual_residual, result.gap) < 1e-5
 
 
