@@ -48,9 +48,8 @@ def hankel_atoms(tensor: ExactTensor) -> Array | None:
     entries = tensor.scaled
     if n < 2 or len(entries) > _MOST_ENTRIES or entries.min() <= 0.0:
         return None
-    diagonal = np.array([float(tensor.lookup[(i,) * d]) for i in range(n)])
     tried: list[list[int]] = []
-    for order in (np.arange(n), np.argsort(-diagonal, kind="stable")):
+    for order in (np.arange(n), _along_curve(tensor)):
         place = np.empty(n, dtype=int)
         place[order] = np.arange(n)
         if place.tolist() in tried:
@@ -126,6 +125,23 @@ def _radau(alphas: list[Fraction], betas: list[Fraction]) -> Fraction:
         below, value = value, -alpha * value - (betas[k - 1] * below if k else 0)
     # zeros of p_k at 0 itself: the point 0 carries weight already
     return -betas[-1] * below / value if value else Fraction(0)
+
+
+def _along_curve(tensor: ExactTensor) -> npt.NDArray[np.int64]:
+    """Order the indices by their distance from one end; scales of the indices do not matter.
+
+    log h is convex, so ``log (h_(di)^(p/d) h_(dj)^(q/d) / h_(pi+qj))``, p + q = d, grows with the
+    distance of i and j.
+    """
+    n, d = tensor.dimension, tensor.order
+    p = d // 2
+    logs = dict(zip(tensor.rows, np.log(tensor.scaled).tolist(), strict=True))
+    mixed = [[logs[tuple(sorted((i,) * p + (j,) * (d - p)))] for j in range(n)] for i in range(n)]
+    pure = np.diagonal(mixed)
+    distance = np.add.outer(p * pure, (d - p) * pure) / d - mixed
+    distance = distance + distance.T
+    end = np.unravel_index(distance.argmax(), distance.shape)[0]
+    return np.argsort(distance[end], kind="stable")
 
 
 def _scales_and_moments(

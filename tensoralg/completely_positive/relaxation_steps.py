@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from tensoralg.completely_positive.certificates import Certificate
 from tensoralg.completely_positive.exact_tests import convincing
+from tensoralg.completely_positive.face_steps import faces_within_reach, solve_faces, within_reach
 from tensoralg.completely_positive.lifting import lift_certificate
 from tensoralg.completely_positive.search import Search
 from tensoralg.core.errors import ProblemTooLargeError
@@ -12,6 +13,7 @@ from tensoralg.solvers.atoms import atoms_from_moments
 from tensoralg.solvers.certificate_bernstein import bernstein_certificate
 from tensoralg.solvers.certificate_gram import gram_certificate
 from tensoralg.solvers.conic import available_solvers, predict_bytes
+from tensoralg.solvers.facial_reduction import reduce_faces
 from tensoralg.solvers.moment_matrices import dehomogenize
 from tensoralg.solvers.moment_relaxation import (
     Relaxation,
@@ -29,8 +31,6 @@ _GIB = 2**30
 _MOST_BYTES = 4 * _GIB
 # without max_order: sizes that are solved in seconds
 _MOST_ORDERS = 3
-_LARGEST_BLOCK = 60
-_MOST_MOMENTS = 500
 _SEEDS = 2
 
 
@@ -82,21 +82,12 @@ def orders_within_reach(search: Search, highest: int | None) -> list[int]:
     if n < 2:
         return []
     if highest is not None:
-        m, sizes = predict_size(n, d, highest)
-        needed = predict_bytes(
-            sizes, m + 1, 0, "clarabel" if search.solver == "auto" else search.solver
-        )
-        if needed > _MOST_BYTES:
-            raise ProblemTooLargeError(
-                f"max_order={highest}: the relaxation of order {highest} for n={n}, d={d} has {m} "
-                f"free moments and blocks of up to {sizes[0]} rows; it needs about "
-                f"{needed / _GIB:.3g} GiB, the limit is {_MOST_BYTES / _GIB:.3g}"
-            )
+        _refuse_too_large(search, highest)
         return list(range(lowest, highest + 1))
     orders = []
     for k in range(lowest, lowest + _MOST_ORDERS):
         m, sizes = predict_size(n, d, k)
-        if sizes[0] > _LARGEST_BLOCK or m > _MOST_MOMENTS:
+        if not within_reach(n, d, k) and not faces_within_reach(search, k):
             search.evidence.append(
                 f"order {k} was left out: {m} free moments, blocks of up to {sizes[0]} rows "
                 f"(max_order={k} asks for it)"
@@ -104,6 +95,21 @@ def orders_within_reach(search: Search, highest: int | None) -> list[int]:
             break
         orders.append(k)
     return orders
+
+
+def _refuse_too_large(search: Search, highest: int) -> None:
+    n, d = search.core.dimension, search.core.order
+    if faces_within_reach(search, highest):
+        return
+    m, sizes = predict_size(n, d, highest)
+    name = "clarabel" if search.solver == "auto" else search.solver
+    needed = predict_bytes(sizes, m + 1, 0, name)
+    if needed > _MOST_BYTES:
+        raise ProblemTooLargeError(
+            f"max_order={highest}: the relaxation of order {highest} for n={n}, d={d} has {m} "
+            f"free moments and blocks of up to {sizes[0]} rows; it needs about "
+            f"{needed / _GIB:.3g} GiB, the limit is {_MOST_BYTES / _GIB:.3g}"
+        )
 
 
 def solve_order(search: Search, order: int) -> Certificate | None:
@@ -122,6 +128,13 @@ def solve_order(search: Search, order: int) -> Certificate | None:
         A verified certificate that the tensor is not completely positive.
     """
     core = search.core
+    on_faces = faces_within_reach(search, order)
+    if on_faces:
+        found = solve_faces(search, order)
+        if found is not None:
+            return found
+        if not within_reach(core.dimension, core.order, order):
+            return None
     known = dehomogenize(core.scaled, core.dimension, core.order)
     try:
         relaxation = build_relaxation(known, core.dimension - 1, core.order, order)
@@ -164,11 +177,17 @@ def _certificate(search: Search, result: ShiftResult) -> Certificate | None:
 def _search_atoms(search: Search, relaxation: Relaxation, result: ShiftResult) -> None:
     if np.isfinite(result.moments).all() and _offer(search, relaxation, result.moments, "shift"):
         return
-    if not len(relaxation.free):
+    if not relaxation.n_free:
         return
-    for _ in range(_SEEDS):
+    reduced = reduce_faces(relaxation)
+    if reduced.n_free < relaxation.n_free:
+        search.evidence.append(
+            f"order {relaxation.relaxation_order}: kernels of known blocks leave "
+            f"{reduced.n_free} of {relaxation.n_free} moments free"
+        )
+    for _ in range(_SEEDS if reduced.n_free else 1):
         seed = int(search.rng.integers(2**31))
-        solved = solve_moments(relaxation, seed=seed, solver=search.solver)
+        solved = solve_moments(reduced, seed=seed, solver=search.solver)
         if np.isfinite(solved.moments).all():
             if _offer(search, relaxation, solved.moments, f"objective of seed {seed}"):
                 return
