@@ -12,7 +12,7 @@ import sklearn
 
 from tensoralg import __version__
 
-NAMES = ("import_time", "moment_pass", "expectation_step", "mixtures")
+NAMES = ("import_time", "moment_pass", "expectation_step", "mixtures", "completely_positive")
 RESULTS = Path(__file__).parent / "results"
 
 
