@@ -23,8 +23,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from tensoralg.core.indices import multi_indices, number_of_multi_indices, rank_multi_indices
+from tensoralg.core.indices import multi_indices, rank_multi_indices
 from tensoralg.solvers.moment_blocks import MomentBlock, Relaxation, frozen
+from tensoralg.solvers.moment_matrices import times_factor
 from tensoralg.solvers.simplex_measure import orthonormal_basis
 from tensoralg.solvers.svec import smat, svec
 
@@ -140,23 +141,11 @@ def _equations(
                 continue
             polynomials = v.T @ b.block.change[:size, :size]
             for i in b.block.factors:
-                polynomials = _times(polynomials, N, degree, i)
+                polynomials = times_factor(polynomials, N, degree, i)
                 degree += 1
             parts.append(_multiples(polynomials, N, degree, top - degree, moments))
     rows = np.concatenate(parts)
     return rows[:, 1:], -rows[:, 0]
-
-
-def _times(polynomials: Array, n_variables: int, degree: int, factor: int) -> Array:
-    """Coefficients of polynomials (rows) times u_i: degree e to e + 1."""
-    n = n_variables + 1
-    base = multi_indices(n, degree)
-    result = np.zeros((len(polynomials), number_of_multi_indices(n, degree + 1)))
-    last = [(1, 0), *((-1, i) for i in range(1, n))]
-    for sign, index in [(1, factor + 1)] if factor < n_variables else last:
-        joined = np.sort(np.column_stack([base, np.full(len(base), index)]), axis=1)
-        result[:, rank_multi_indices(joined, n)] += sign * polynomials
-    return result
 
 
 def _multiples(

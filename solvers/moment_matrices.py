@@ -18,7 +18,7 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import multi_indices, number_of_multi_indices, rank_multi_indices
 from tensoralg.solvers.svec import triangle_indices
 
-__all__ = ["congruence", "dehomogenize", "localizing_map", "rehomogenize"]
+__all__ = ["congruence", "dehomogenize", "localizing_map", "rehomogenize", "times_factor"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -185,6 +185,40 @@ def localizing_map(
     where = np.broadcast_to(np.arange(len(pairs)), positions.shape)
     shape = (len(pairs), number_of_multi_indices(n, degree))
     return sp.csc_array((entries.ravel(), (where.ravel(), positions.ravel())), shape=shape)
+
+
+def times_factor(polynomials: Array, n_variables: int, degree: int, factor: int) -> Array:
+    """Multiply polynomials in x by ``u_i``, where ``u = (x, 1 - e'x)``.
+
+    Parameters
+    ----------
+    polynomials : ndarray, shape (q, C(N+e, e))
+        Coefficients, in the order of ``multi_indices(N + 1, e)``.
+    n_variables : int
+        Number N of variables.
+    degree : int
+        Degree e.
+    factor : int
+        Index i in 0 .. N.
+
+    Returns
+    -------
+    ndarray, shape (q, C(N+e+1, e+1))
+        Coefficients of the products.
+
+    Examples
+    --------
+    >>> times_factor(np.array([[1.0]]), 2, 0, 2).tolist()
+    [[1.0, -1.0, -1.0]]
+    """
+    n = n_variables + 1
+    base = multi_indices(n, degree)
+    result = np.zeros((len(polynomials), number_of_multi_indices(n, degree + 1)))
+    last = [(1, 0), *((-1, i) for i in range(1, n))]
+    for sign, index in [(1, factor + 1)] if factor < n_variables else last:
+        joined = np.sort(np.column_stack([base, np.full(len(base), index)]), axis=1)
+        result[:, rank_multi_indices(joined, n)] += sign * polynomials
+    return result
 
 
 def congruence(change: Array, matrices: sp.csc_array) -> sp.csc_array:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from tensoralg.solvers.conic import ConicBlock, ConicProblem, ConicResult, solve_conic
 from tensoralg.solvers.moment_blocks import MomentBlock, Relaxation
 from tensoralg.solvers.moment_relaxation import equation_parts
+from tensoralg.solvers.permutation_symmetry import reduce_symmetry, spread_multipliers
 from tensoralg.solvers.svec import svec
 
 __all__ = ["ShiftResult", "shift_problem", "solve_shift"]
@@ -65,7 +66,8 @@ class ShiftResult:
     message : str
         What the solver said.
     conic : ConicResult or None
-        None if there was no free moment: then t is an eigenvalue.
+        None if there was no free moment: then t is an eigenvalue. Its variables and blocks are
+        those of the program after reduction by symmetry.
     seconds : float
         Wall time.
     """
@@ -122,7 +124,12 @@ def shift_problem(relaxation: Relaxation) -> ConicProblem:
 
 
 def solve_shift(
-    relaxation: Relaxation, *, solver: str = "auto", tol: float = 1e-9, **options: Any
+    relaxation: Relaxation,
+    *,
+    symmetry: bool = True,
+    solver: str = "auto",
+    tol: float = 1e-9,
+    **options: Any,
 ) -> ShiftResult:
     """Least t such that A + t U lies in the relaxation, with multipliers as proof.
 
@@ -131,6 +138,8 @@ def solve_shift(
     relaxation : Relaxation
         As from :func:`tensoralg.solvers.moment_relaxation.build_relaxation`, of a tensor with
         ``<A, e^d> = 1``.
+    symmetry : bool, default True
+        Use permutations of coordinates that leave A as it is.
     solver, tol, **options
         As in :func:`tensoralg.solvers.conic.solve_conic`.
 
@@ -155,12 +164,15 @@ def solve_shift(
         return _eigenvalue_shift(relaxation, start)
     # the equations of the homogeneous form leave no interior: there it does harm
     options = {"objective_weight": 1.0 if relaxation.homogeneous else _WEIGHT} | options
-    result = solve_conic(shift_problem(relaxation), solver=solver, tol=tol, **options)
-    moments = relaxation.known + result.y[0] * relaxation.uniform
-    moments += relaxation.directions @ result.y[1:]
+    reduced, chain = reduce_symmetry(relaxation) if symmetry else (relaxation, ())
+    result = solve_conic(shift_problem(reduced), solver=solver, tol=tol, **options)
+    moments = reduced.known + result.y[0] * relaxation.uniform + reduced.directions @ result.y[1:]
+    orthonormal = result.multipliers
+    if reduced is not relaxation:
+        orthonormal = spread_multipliers(relaxation, reduced, chain, orthonormal)
     multipliers = tuple(
         block.change.T @ Z @ block.change
-        for block, Z in zip(relaxation.blocks, result.multipliers, strict=True)
+        for block, Z in zip(relaxation.blocks, orthonormal, strict=True)
     )
     residual = max(result.primal_residual, result.dual_residual, result.gap)
     return ShiftResult(
