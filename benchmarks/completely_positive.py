@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tensoralg.completely_positive import detect
-from tensoralg.completely_positive.optimization import minimize
+from tensoralg.completely_positive import detect, minimize
 from tensoralg.core.indices import multi_indices, rank_multi_indices
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 from tensoralg.solvers.moment_matrices import dehomogenize, rehomogenize

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensoralg.completely_positive import ConeResult, minimize
 from tensoralg.completely_positive.cone_bounds import mass_bound, simple_infeasibility
 from tensoralg.completely_positive.cone_points import best_atoms, local_minimizers, violation
 from tensoralg.completely_positive.cone_problem import (
@@ -17,7 +18,6 @@ from tensoralg.completely_positive.cone_relaxation import (
     polynomial_to_form,
     relaxed,
 )
-from tensoralg.completely_positive.optimization import ConeResult, minimize
 from tensoralg.core.errors import ProblemTooLargeError, ShapeError
 from tensoralg.core.indices import multi_indices
 from tensoralg.core.monomials import evaluate_monomials

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensoralg.completely_positive.modelling import relaxation_constraints
+from tensoralg.completely_positive import relaxation_constraints
 from tensoralg.core.errors import ProblemTooLargeError, ShapeError
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 
