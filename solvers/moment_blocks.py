@@ -119,7 +119,18 @@ class Relaxation:
         return int(self.directions.shape[1])
 
     def polynomial(self, multipliers: tuple[Array, ...]) -> Array:
-        """Coefficients of ``p = sum_j g_j b' Q_j b`` over all monomials of degree at most 2k."""
+        """Write ``p = sum_j g_j b' Q_j b`` out.
+
+        Parameters
+        ----------
+        multipliers : tuple of ndarray, shapes (s_j, s_j)
+            Q_j, in the monomials of block j.
+
+        Returns
+        -------
+        ndarray, shape (C(N+2k, 2k),)
+            Coefficients of p over all monomials of degree at most 2k.
+        """
         total = np.zeros(len(self.known))
         for block, Q in zip(self.blocks, multipliers, strict=True):
             total += block.map.T @ svec(Q)
@@ -128,7 +139,13 @@ class Relaxation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentSpace:
-    """Moments of degree at most 2k of which some are known; fields as in `Relaxation`."""
+    """Moments of degree at most 2k of which some are known: a relaxation without its blocks.
+
+    Attributes
+    ----------
+    n_variables, relaxation_order, homogeneous, known, uniform, directions, free
+        As in `Relaxation`.
+    """
 
     n_variables: int
     relaxation_order: int
@@ -155,6 +172,12 @@ def moment_space(values: Array, n: int, d: int, k: int, homogeneous: bool) -> Mo
     -------
     MomentSpace
         Free moments are zero in `known`.
+
+    Examples
+    --------
+    >>> space = moment_space(np.array([1.0, 0.5, 0.3]), 2, 2, 2, False)
+    >>> space.known.tolist(), space.free.tolist()
+    ([1.0, 0.5, 0.3, 0.0, 0.0], [3, 4])
     """
     if homogeneous:
         counts = count_indices(multi_indices(n + 1, 2 * k), n + 1)[:, 1:]
@@ -189,6 +212,12 @@ def make_block(space: MomentSpace, factors: tuple[int, ...]) -> MomentBlock:
     -------
     MomentBlock
         Its offset is taken at ``space.known``.
+
+    Examples
+    --------
+    >>> space = moment_space(np.array([1.0, 0.5, 0.3]), 2, 2, 2, False)
+    >>> make_block(space, (0, 1)).map.toarray().round(2).tolist()[0]
+    [0.0, 1.0, -1.0, 0.0, 0.0]
     """
     N, k = space.n_variables, space.relaxation_order
     degree = k if not factors else k - 1
@@ -210,6 +239,23 @@ def centred(relaxation: Relaxation) -> Relaxation:
 
     With free moments at zero a block is larger by orders of magnitude than at any sensible
     moments, and a solver loses as many digits.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+        With any origin.
+
+    Returns
+    -------
+    Relaxation
+        The same moments and blocks, counted from another origin.
+
+    Examples
+    --------
+    >>> from tensoralg.solvers.moment_relaxation import build_relaxation
+    >>> relaxation = centred(build_relaxation(uniform_moments(1, 3), 1, 3, 3))
+    >>> bool(abs(relaxation.blocks[0].offset).max() < 2)
+    True
     """
     if relaxation.n_free == 0:
         return relaxation
@@ -224,7 +270,24 @@ def centred(relaxation: Relaxation) -> Relaxation:
 
 
 def frozen(relaxation: Relaxation) -> Relaxation:
-    """Set all arrays read-only."""
+    """Set all arrays read-only.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+        Its dense arrays are marked in place.
+
+    Returns
+    -------
+    Relaxation
+        The same object.
+
+    Examples
+    --------
+    >>> from tensoralg.solvers.moment_relaxation import build_relaxation
+    >>> frozen(build_relaxation(uniform_moments(1, 3), 1, 3, 2)).known.flags.writeable
+    False
+    """
     arrays = [relaxation.known, relaxation.uniform, relaxation.free, relaxation.directions]
     for block in relaxation.blocks:
         arrays += [block.change, block.offset, block.uniform]
@@ -235,7 +298,23 @@ def frozen(relaxation: Relaxation) -> Relaxation:
 
 
 def simplex_equations(n: int, degree: int) -> sp.csc_array:
-    """``y_b - sum_i y_{b+e_i} = 0`` for all |b| < degree, in n variables."""
+    """``y_b - sum_i y_{b+e_i} = 0`` for all |b| < degree, in n variables.
+
+    Parameters
+    ----------
+    n, degree : int
+        Number of variables and largest degree of the moments.
+
+    Returns
+    -------
+    csc_array, shape (C(n+degree-1, n), C(n+degree, n))
+        What moments on ``e'u = 1`` are mapped to zero by.
+
+    Examples
+    --------
+    >>> simplex_equations(2, 1).toarray().tolist()
+    [[1.0, -1.0, -1.0]]
+    """
     base = multi_indices(n + 1, degree - 1)
     joined = np.stack([np.column_stack([base, np.full(len(base), i)]) for i in range(n + 1)])
     positions = rank_multi_indices(np.sort(joined, axis=2), n + 1)
