@@ -261,6 +261,28 @@ def test_residuals_are_ours_not_the_solvers(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.primal_residual > 1e-5 or result.gap > 1e-5
 
 
+@pytest.mark.parametrize(("error", "calls"), [(1e-12, 1), (1e-6, 2), (0.1, 1)])
+def test_a_second_attempt_when_the_first_falls_a_little_short(
+    monkeypatch: pytest.MonkeyPatch, error: float, calls: int
+) -> None:
+    problem = theta(5, [(i, (i + 1) % 5) for i in range(5)])
+    true, seen = conic._ADAPTERS["clarabel"], []
+
+    def first_time_short(
+        scaled: ConicProblem, tol: float, limit: float | None
+    ) -> conic.RawSolution:
+        raw = true(scaled, tol, limit)
+        seen.append(float(np.linalg.norm(scaled.c)))
+        return conic.RawSolution(raw.y - error * (len(seen) == 1), raw.duals, raw.word)
+
+    monkeypatch.setitem(conic._ADAPTERS, "clarabel", first_time_short)
+    result = solve_conic(problem)
+    assert len(seen) == calls
+    assert (result.status == "solved") == (error != 0.1)
+    if calls == 2:
+        assert seen[1] == 16 * seen[0]
+
+
 @pytest.mark.parametrize("kind", [RuntimeError, MemoryError, "panic"])
 def test_an_exception_becomes_a_status(
     monkeypatch: pytest.MonkeyPatch, kind: type[Exception] | str
