@@ -16,7 +16,7 @@ from tensoralg.completely_positive.relaxation_steps import (
     orders_within_reach,
     solve_order,
 )
-from tensoralg.completely_positive.search import REBUILT, Search
+from tensoralg.completely_positive.search import Search
 from tensoralg.completely_positive.tensor_input import ExactTensor, read_tensor
 from tensoralg.core.decompositions import SymmetricDecomposition
 from tensoralg.solvers.atom_polish import polish_atoms
@@ -146,14 +146,14 @@ def detect(
     check_solver(solver)
     highest = _highest_order(max_order, tensor.order)
     generator = np.random.default_rng(rng)
+    search = Search(tensor, generator, solver)
+    orders = orders_within_reach(search, highest)
     violation = first_violation(tensor)
     if violation is not None:
         found = f"the exact tests found a violation ({violation.kind})"
         return _refuted(tensor, violation, found, certificate)
-    search = Search(tensor, generator, solver)
     if _plain(search):
         return _proved(search, "the atoms are plain from the entries")
-    orders = orders_within_reach(search, highest)
     if _by_quadrature(search):
         return _proved(search, "a strong Hankel tensor: atoms from a Gauss rule")
     if _without_relaxation(search, 2):
@@ -163,7 +163,7 @@ def detect(
         if violation is not None:
             found = f"the relaxation of order {order} needs the shift {search.shift:.3e}"
             return _refuted(tensor, violation, found, certificate, search)
-        if search.residual <= REBUILT:
+        if search.rebuilt:
             return _proved(search, f"atoms were found in the relaxation of order {order}")
     if _without_relaxation(search, 8):
         return _proved(search, "atoms were found without a relaxation")

@@ -26,7 +26,7 @@ class Search:
     Attributes
     ----------
     tensor : ExactTensor
-        As given; nonnegative entries, positive mass.
+        As given.
     rng : Generator
         Source of all random choices.
     solver : str
@@ -70,6 +70,11 @@ class Search:
         self.core = self.tensor if whole else self.tensor.restrict(self.active)
         threshold = _ROUNDING if self.tensor.noise else 0.0
         self.supports = maximal_supports(self.core, threshold=threshold)
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether the best atoms so far rebuild the tensor."""
+        return self.residual <= REBUILT
 
     def offer(self, atoms: Atoms) -> bool:
         """Take nonnegative atoms of the scaled core; say whether they rebuild the given tensor."""
