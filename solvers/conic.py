@@ -64,6 +64,11 @@ _MODULES = {"clarabel": "clarabel", "sdpa": "sdpap", "scs": "scs"}
 def available_solvers() -> tuple[str, ...]:
     """Names of the solvers that are installed.
 
+    Returns
+    -------
+    tuple of str
+        Some of "clarabel", "sdpa", "scs".
+
     Examples
     --------
     >>> "clarabel" in available_solvers()
@@ -135,7 +140,27 @@ def automatic_solver(
 
 
 def predict_memory(problem: ConicProblem, solver: str) -> int:
-    """Peak of memory in bytes that a solver will take for a problem; see `predict_bytes`."""
+    """Peak of memory that a solver will take for a problem; see `predict_bytes`.
+
+    Parameters
+    ----------
+    problem : ConicProblem
+        The problem.
+    solver : str
+        One of the solvers' names.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> problem = ConicProblem(np.ones(1), (ConicBlock(np.eye(2), np.ones((3, 1))),))
+    >>> predict_memory(problem, "clarabel") < 10_000
+    True
+    """
     return predict_bytes(problem.sides, problem.n_variables, problem.n_nonzeros, solver)
 
 
