@@ -14,10 +14,11 @@ from scipy.optimize import linprog
 from tensoralg.completely_positive.cone_problem import ConeProblem, Floats
 from tensoralg.core.indices import multi_indices
 
-__all__ = ["exponents", "mass_bound", "simple_infeasibility"]
+__all__ = ["exponents", "mass_bound", "simple_bound", "simple_infeasibility"]
 
 Places = npt.NDArray[np.intp]
 
+_DIGITS = (3, 6, 9, 16)  # to which multipliers are rounded until a proof is exact
 _linprog: Any = linprog  # its overloads do not know the options
 _TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
@@ -89,11 +90,36 @@ def simple_infeasibility(problem: ConeProblem) -> bool:
     found = _search(problem, np.zeros(len(problem.cost)), limit=1.0)
     if found is None or found @ problem.bounds >= 0.0:
         return False
-    for digits in (3, 6, 9, 16):
+    zero = np.zeros(len(problem.cost))
+    for digits in _DIGITS:
         nu = np.round(found, digits)
-        if _exact(problem, nu):
+        if _dot(nu, problem.bounds) < 0 and _nonnegative(problem, zero, nu):
             return True
     return False
+
+
+def simple_bound(problem: ConeProblem) -> float:
+    """Bound the objective by a combination of the constraints, checked in exact arithmetic.
+
+    Unlike the bounds of relaxations it needs no bound on the mass.
+
+    Parameters
+    ----------
+    problem : ConeProblem
+        The problem.
+
+    Returns
+    -------
+    float
+        ``<C, X>`` is at least this for every feasible X; -inf where no combination was found.
+    """
+    found = _search(problem, -problem.cost, limit=None)
+    if found is not None:
+        for digits in _DIGITS:
+            nu = np.round(found, digits)
+            if _nonnegative(problem, problem.cost, nu):
+                return -float(_dot(nu, problem.bounds))
+    return -np.inf
 
 
 def _search(problem: ConeProblem, target: Floats, limit: float | None) -> Floats | None:
@@ -140,14 +166,16 @@ def _shortfall(form: Floats, problem: ConeProblem) -> float:
     return float(max(-left.min(), 0.0)) + 1e-12
 
 
-def _exact(problem: ConeProblem, nu: Floats) -> bool:
-    """Check the proof of `simple_infeasibility` in fractions."""
-    numbers = [Fraction(float(v)) for v in nu]
-    if sum(v * Fraction(float(b)) for v, b in zip(numbers, problem.bounds, strict=True)) >= 0:
-        return False
+def _dot(nu: Floats, values: Floats) -> Fraction:
+    products = (Fraction(float(a)) * Fraction(float(b)) for a, b in zip(nu, values, strict=True))
+    return sum(products, Fraction(0))
+
+
+def _nonnegative(problem: ConeProblem, start: Floats, nu: Floats) -> bool:
+    """Check in fractions that ``start + sum nu_j rows_j`` is in the span of the cheap forms."""
     form = [
-        sum((v * Fraction(float(c)) for v, c in zip(numbers, column, strict=True)), Fraction(0))
-        for column in problem.rows.T
+        Fraction(float(value)) + _dot(nu, column)
+        for value, column in zip(start, problem.rows.T, strict=True)
     ]
     counts = exponents(problem.dimension, problem.order).astype(int)
     left = [Fraction(0)] * problem.dimension

@@ -5,7 +5,7 @@ multiplicities: ``<C, X> = coefficients . X.entries``. Everything here is kept i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,18 @@ class ConeProblem:
             (*self.senses, sense),
             np.append(self.bounds, bound),
         )
+
+    def in_own_units(self) -> tuple["ConeProblem", tuple[float, float]]:
+        """Scale forms and numbers to size 1; also return the units of the objective and of X."""
+        cost = float(np.abs(self.cost).max(initial=0.0)) or 1.0
+        sizes = np.abs(self.rows).max(axis=1, initial=0.0)
+        sizes = np.where(sizes > 0, sizes, 1.0)
+        bounds = self.bounds / sizes
+        unit = float(np.abs(bounds).max(initial=0.0)) or 1.0
+        scaled = replace(
+            self, cost=self.cost / cost, rows=self.rows / sizes[:, None], bounds=bounds / unit
+        )
+        return scaled, (cost, unit)
 
 
 def cone_problem(C: Any, constraints: Sequence[Any]) -> ConeProblem:

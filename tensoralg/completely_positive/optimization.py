@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoralg.completely_positive.cone_bounds import mass_bound, simple_infeasibility
+from tensoralg.completely_positive.cone_bounds import mass_bound, simple_bound, simple_infeasibility
 from tensoralg.completely_positive.cone_points import best_atoms, local_minimizers
 from tensoralg.completely_positive.cone_problem import ConeProblem, Floats, cone_problem
 from tensoralg.completely_positive.cone_relaxation import Bound, extracted_points, relaxed, violated
@@ -142,7 +142,7 @@ def minimize(
         )
     orders = _orders(problem, max_order)
     _check_size(problem, orders[0])
-    scaled, units = _scaled(problem)
+    scaled, units = problem.in_own_units()
     search = _Search(scaled, np.random.default_rng(_SEED), orders)
     return _unscaled(search.run(), problem, units)
 
@@ -164,10 +164,11 @@ class _Search:
         self.mass = self._mass()
         if self.mass == np.inf and (answer := self._unlimited()) is not None:
             return answer
-        if problem.dimension == 1:
+        self.lower = simple_bound(problem)
+        if problem.dimension == 1 and np.isfinite(self.value):
             # one nonnegative number: the linear program over its only atom is exact
             self.lower = self.value
-        for order in self.orders:
+        for order in self.orders if problem.dimension > 1 else ():
             if self._met() or not self._step(order):
                 break
             if self.lower == np.inf:
@@ -202,7 +203,8 @@ class _Search:
             self.lower = 0.0 if np.isfinite(self.value) else np.inf
             return True
         try:
-            problem, unit = _in_unit_of_mass(self.problem, mass)
+            unit = mass if np.isfinite(mass) else 1.0
+            problem = replace(self.problem, bounds=self.problem.bounds / unit)  # for X / unit
             if np.isfinite(mass):
                 # redundant, but relaxations of low order do not know it
                 problem = problem.with_row(problem.mass, "<=", 2.0)
@@ -255,7 +257,7 @@ class _Search:
         if slope < -1e-7 * size and np.isfinite(self.value):
             return self._result("unbounded", "a ray of feasible tensors lowers it without end")
         # the most that e^d can be, given that the objective need not exceed the known value
-        if not np.isfinite(self.value):
+        if not np.isfinite(self.value) or problem.dimension == 1:
             return None
         level = replace(problem, cost=-ones).with_row(problem.cost, "<=", self.value + 1e-9 * size)
         for order in self.orders:
@@ -286,8 +288,8 @@ class _Search:
             message = message or "the bounds have not met; a higher max_order may close the gap"
         points = SymmetricDecomposition(np.ones(len(self.atoms)), self.atoms, order)
         tensor = SymmetricTensor(_entries(self.problem, self.atoms), order, n)
-        lower = min(self.lower, self.value)
-        return ConeResult(self.value, lower, tensor, points, self.order, status, message)
+        lower = min(self.lower, self.value) + 0.0  # no minus zeros
+        return ConeResult(self.value + 0.0, lower, tensor, points, self.order, status, message)
 
 
 def _orders(problem: ConeProblem, max_order: int | None) -> range:
@@ -315,25 +317,6 @@ def _check_size(problem: ConeProblem, order: int) -> None:
             f"relaxation k={order} for n={n}, d={d} has {m} moments and blocks of size up to "
             f"{sizes[0]}: about {needed / _GIB:.3g} GiB, more than {_MEMORY / _GIB:.3g} GiB"
         )
-
-
-def _scaled(problem: ConeProblem) -> tuple[ConeProblem, tuple[float, float]]:
-    """Forms of size 1 and numbers of size 1; the units of the objective and of X."""
-    cost = float(np.abs(problem.cost).max(initial=0.0)) or 1.0
-    sizes = np.abs(problem.rows).max(axis=1, initial=0.0)
-    sizes = np.where(sizes > 0, sizes, 1.0)
-    bounds = problem.bounds / sizes
-    unit = float(np.abs(bounds).max(initial=0.0)) or 1.0
-    scaled = replace(
-        problem, cost=problem.cost / cost, rows=problem.rows / sizes[:, None], bounds=bounds / unit
-    )
-    return scaled, (cost, unit)
-
-
-def _in_unit_of_mass(problem: ConeProblem, mass: float) -> tuple[ConeProblem, float]:
-    """State the problem for X / mass; its objective is in the same unit."""
-    unit = mass if np.isfinite(mass) else 1.0
-    return replace(problem, bounds=problem.bounds / unit), unit
 
 
 def _unscaled(result: ConeResult, problem: ConeProblem, units: tuple[float, float]) -> ConeResult:

@@ -153,6 +153,63 @@ def test_order_one_and_dimension_one():
     assert (one.status, one.value, one.lower_bound) == ("optimal", 6.0, 6.0)
 
 
+def test_dimension_one_without_an_optimum():
+    one = [[1.0]]
+    assert minimize(one, [(one, "==", 1.0), (one, "==", 2.0)]).status == "infeasible"
+    assert minimize([[-1.0]], [(one, ">=", 1.0)]).status == "unbounded"
+    assert minimize([[0.0]], [(one, ">=", 1.0)]).value == 0.0
+
+
+def test_coordinates_that_nothing_bounds():
+    # X may grow without end at the optimal objective; the bound needs no mass
+    corner = np.diag([1.0, 0.0, 0.0])
+    result = minimize(np.diag([0.0, 1.0, 0.0]), [(corner, "==", 1.0)])
+    assert (result.status, result.value, result.lower_bound) == ("optimal", 0.0, 0.0)
+
+
+def test_repeated_equations():
+    result = minimize(np.eye(5) + CYCLE, [(ONES, "==", 1.0), (2 * ONES, "==", 2.0)])
+    assert result.status == "optimal"
+    assert result.value == pytest.approx(0.5, abs=1e-6)
+
+
+def every_entry(A):
+    A = SymmetricTensor.from_dense(A)
+    return [
+        (SymmetricTensor(unit / A.multiplicities, A.order, A.dimension), "==", value)
+        for unit, value in zip(np.eye(len(A.entries)), A.entries, strict=True)
+    ]
+
+
+def test_a_matrix_whose_entries_are_all_given():
+    shifts = [np.linalg.matrix_power(np.roll(np.eye(5), 1, axis=0), i) for i in range(5)]
+    circulant = sum(c * P for c, P in zip((8, 5, 1, 1, 5), shifts, strict=True))
+    result = minimize(np.eye(5), every_entry(circulant))
+    assert result.status == "optimal"
+    assert result.value == pytest.approx(40.0, abs=1e-6)
+    assert result.tensor.to_dense() == pytest.approx(circulant, abs=1e-7)
+
+
+def test_a_doubly_nonnegative_matrix_off_the_cone_is_infeasible():
+    B = [[1, 1, 0, 0, 1], [1, 2, 1, 0, 0], [0, 1, 2, 1, 0], [0, 0, 1, 2, 1], [1, 0, 0, 1, 6]]
+    result = minimize(np.eye(5), every_entry(np.array(B, dtype=float)))
+    assert result.status == "infeasible"
+    assert result.relaxation_order == 2
+
+
+def test_the_stability_number_of_petersens_graph():
+    edges = [(i, (i + 1) % 5) for i in range(5)] + [(i, i + 5) for i in range(5)]
+    edges += [(5 + i, 5 + (i + 2) % 5) for i in range(5)]
+    graph = np.zeros((10, 10))
+    for i, j in edges:
+        graph[i, j] = graph[j, i] = 1.0
+    result = minimize(-np.ones((10, 10)), [(np.eye(10), "==", 1.0), (graph, "==", 0.0)])
+    assert result.status == "optimal"
+    assert result.value == pytest.approx(-4.0, abs=1e-6)
+    chosen = result.decomposition.points[0] > 1e-6
+    assert not graph[np.ix_(chosen, chosen)].any()
+
+
 def test_only_the_zero_tensor():
     result = minimize(np.eye(2), [(np.ones((2, 2)), "<=", 0.0)])
     assert (result.status, result.value, result.decomposition.rank) == ("optimal", 0.0, 0)
