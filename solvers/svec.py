@@ -29,6 +29,16 @@ Array = NDArray[Any]
 def svec_size(side: int) -> int:
     """Length s (s + 1) / 2 of the vector of a symmetric matrix of s rows.
 
+    Parameters
+    ----------
+    side : int
+        Number s of rows.
+
+    Returns
+    -------
+    int
+        Length of the vector.
+
     Examples
     --------
     >>> svec_size(4)
@@ -39,6 +49,16 @@ def svec_size(side: int) -> int:
 
 def svec_side(size: int) -> int:
     """Count the rows of the symmetric matrix whose vector has the given length.
+
+    Parameters
+    ----------
+    size : int
+        Length of the vector.
+
+    Returns
+    -------
+    int
+        Number s of rows.
 
     Raises
     ------
@@ -61,6 +81,16 @@ def svec_side(size: int) -> int:
 def triangle_indices(side: int) -> tuple[Array, Array]:
     """Rows and columns, row <= column, in the order of the vector.
 
+    Parameters
+    ----------
+    side : int
+        Number s of rows.
+
+    Returns
+    -------
+    rows, columns : ndarray of int, shape (s (s + 1) / 2,)
+        Indices of the upper triangle by columns.
+
     Examples
     --------
     >>> rows, columns = triangle_indices(3)
@@ -73,6 +103,16 @@ def triangle_indices(side: int) -> tuple[Array, Array]:
 
 def svec_positions(rows: Array, columns: Array) -> Array:
     """Positions in the vector of entries of a symmetric matrix, in either order of the indices.
+
+    Parameters
+    ----------
+    rows, columns : ndarray of int, same shape
+        Indices of the entries.
+
+    Returns
+    -------
+    ndarray of int, same shape
+        Positions.
 
     Examples
     --------
@@ -89,6 +129,16 @@ def lower_columns(side: int) -> Array:
 
     ``svec(X)[lower_columns(s)]`` is the vector in the other order; assigning through the same
     index array is the way back.
+
+    Parameters
+    ----------
+    side : int
+        Number s of rows.
+
+    Returns
+    -------
+    ndarray of int, shape (s (s + 1) / 2,)
+        Positions.
 
     Examples
     --------
