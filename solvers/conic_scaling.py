@@ -48,31 +48,38 @@ class ProblemScales:
 
     def scaled(self, problem: ConicProblem) -> ConicProblem:
         """Return the problem in these units, tiny coefficients left out."""
-        largest = max(
-            (float(np.abs(G.data).max()) for G in self._matrices(problem) if G.nnz), default=0.0
-        )
-        E, *matrices = [_without_tiny(G, _DROP * largest) for G in self._matrices(problem)]
+        matrices = [self._scaled_columns(G) for G in _coefficients(problem)]
+        largest = max((float(np.abs(G.data).max()) for G in matrices if G.nnz), default=0.0)
+        for G in matrices:
+            G.data[np.abs(G.data) < _DROP * largest] = 0.0
+            G.eliminate_zeros()
         assert problem.equality_vector is not None
         return ConicProblem(
             problem.c * self.columns / self.objective,
             tuple(
                 ConicBlock(block.h / self.right, G)
-                for block, G in zip(problem.blocks, matrices, strict=True)
+                for block, G in zip(problem.blocks, matrices[1:], strict=True)
             ),
-            E,
+            matrices[0],
             problem.equality_vector / self.right,
         )
 
-    def _matrices(self, problem: ConicProblem) -> list[Any]:
-        scale = scipy.sparse.diags_array(self.columns)
-        originals = [problem.equality_matrix, *(block.G for block in problem.blocks)]
-        return [scipy.sparse.csc_array(G @ scale) for G in originals]
+    def _scaled_columns(self, matrix: Any) -> Any:
+        data = matrix.data * self.columns[_column_of(matrix)]
+        # copied, for the elimination of zeros works in place
+        return scipy.sparse.csc_array(
+            (data, matrix.indices, matrix.indptr), matrix.shape, copy=True
+        )
 
 
-def _without_tiny(matrix: Any, least: float) -> Any:
-    matrix.data[np.abs(matrix.data) < least] = 0.0
-    matrix.eliminate_zeros()
-    return matrix
+def _coefficients(problem: ConicProblem) -> list[Any]:
+    """E, then the G of every block."""
+    return [problem.equality_matrix, *(block.G for block in problem.blocks)]
+
+
+def _column_of(matrix: Any) -> Array:
+    """Column of every stored coefficient."""
+    return np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))
 
 
 def problem_scales(problem: ConicProblem, objective_weight: float = 1.0) -> ProblemScales:
@@ -91,8 +98,8 @@ def problem_scales(problem: ConicProblem, objective_weight: float = 1.0) -> Prob
         The units; 1 wherever a norm vanishes.
     """
     squares = np.zeros(problem.n_variables)
-    for G in [problem.equality_matrix, *(block.G for block in problem.blocks)]:
-        squares += np.asarray(G.multiply(G).sum(axis=0)).ravel()
+    for G in _coefficients(problem):
+        squares += np.bincount(_column_of(G), G.data**2, minlength=len(squares))
     columns = 1.0 / _power_of_two(np.sqrt(squares))
     assert problem.equality_vector is not None
     right = max(
