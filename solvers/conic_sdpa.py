@@ -30,7 +30,7 @@ def sdpa_bytes(sides: tuple[int, ...], n_variables: int, n_nonzeros: int) -> int
 
 
 def solve_sdpa(problem: ConicProblem, tol: float, time_limit: float | None) -> RawSolution:
-    """Solve a scaled problem; SDPA knows no time limit.
+    """Solve a scaled problem; SDPA knows no time limit and may print remarks of its own.
 
     Its form is ``max b'y`` with ``C - sum_i y_i A_i`` positive semidefinite, matrices in full.
     The front door of the package is passed by: it recomputes errors with ARPACK and prints.
