@@ -2,10 +2,12 @@
 
 The free moments enter through orthonormal polynomials of the uniform measure, the blocks are
 written in such polynomials, too. Then the block of the uniform measure is the identity, and the
-coefficients of the free variables are nearly orthonormal up to high orders.
+coefficients of the free variables are nearly orthonormal up to high orders. Written in float64 they
+are right to 1e-13 at relaxation order 3, to 1e-9 at order 6 and to 1e-6 at order 8.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -13,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.linalg import lsmr
 
-from tensoralg.core.indices import multi_indices, rank_multi_indices
+from tensoralg.core.indices import multi_indices
 from tensoralg.solvers.moment_matrices import congruence, localizing_map, rehomogenize
 from tensoralg.solvers.simplex_measure import (
     count_indices,
@@ -32,10 +34,11 @@ __all__ = [
     "frozen",
     "make_block",
     "moment_space",
-    "simplex_equations",
 ]
 
 Array = NDArray[np.float64]
+
+_LARGEST_CACHED = 2**16  # coefficients of a block that is kept for the next tensor: .75 MiB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,11 +146,12 @@ class MomentSpace:
 
     Attributes
     ----------
-    n_variables, relaxation_order, homogeneous, known, uniform, directions, free
+    n_variables, order, relaxation_order, homogeneous, known, uniform, directions, free
         As in `Relaxation`.
     """
 
     n_variables: int
+    order: int
     relaxation_order: int
     homogeneous: bool
     known: Array
@@ -179,23 +183,17 @@ def moment_space(values: Array, n: int, d: int, k: int, homogeneous: bool) -> Mo
     >>> space.known.tolist(), space.free.tolist()
     ([1.0, 0.5, 0.3, 0.0, 0.0], [3, 4])
     """
+    N = n if homogeneous else n - 1
     if homogeneous:
-        counts = count_indices(multi_indices(n + 1, 2 * k), n + 1)[:, 1:]
-        uniform = simplex_moments(counts)
-        start, values = comb(n + d - 1, d - 1), rehomogenize(values, n, d).astype(np.float64)
+        uniform = simplex_moments(count_indices(multi_indices(n + 1, 2 * k), n + 1)[:, 1:])
+        values = rehomogenize(values, n, d).astype(np.float64)
     else:
-        uniform, start = uniform_moments(n - 1, 2 * k), 0
+        uniform = uniform_moments(N, 2 * k)
+    free = _free(N, k, d, homogeneous)
     known = np.zeros(len(uniform))
-    known[start : start + len(values)] = values
-    free = np.delete(np.arange(len(known)), np.arange(start, start + len(values)))
-    directions: Array | sp.csc_array
-    if homogeneous:
-        directions = sp.csc_array(sp.eye_array(len(known), format="csc")[:, free])
-    else:
-        directions = orthogonal_moments(n - 1, 2 * k, above=d)
-    return MomentSpace(
-        n if homogeneous else n - 1, k, homogeneous, known, uniform, directions, free
-    )
+    known[np.delete(np.arange(len(known)), free)] = values
+    directions = _directions(N, k, d, homogeneous)
+    return MomentSpace(N, d, k, homogeneous, known, uniform, directions, free)
 
 
 def make_block(space: MomentSpace, factors: tuple[int, ...]) -> MomentBlock:
@@ -220,18 +218,54 @@ def make_block(space: MomentSpace, factors: tuple[int, ...]) -> MomentBlock:
     [0.0, 1.0, -1.0, 0.0, 0.0]
     """
     N, k = space.n_variables, space.relaxation_order
-    degree = k if not factors else k - 1
-    ones = [(1, 0), *((-1, i) for i in range(1, N + 1))]
-    weights = [[(1, i + 1)] if space.homogeneous or i < N else ones for i in factors]
-    map_ = localizing_map(N, 2 * k, degree, weights)
-    change = orthonormal_basis(N, degree, factors)
+    rows = comb(N + k, k)
+    small = rows * (rows + 1) // 2 * space.directions.shape[1] <= _LARGEST_CACHED
+    shape = _cached_shape if small else _shape
+    map_, change, derivatives = shape(N, k, space.order, factors, space.homogeneous)
     fixed = map_ @ np.column_stack([space.known, space.uniform])
-    moved = sp.csc_array(map_ @ space.directions)
-    both = congruence(change, sp.csc_array(sp.hstack([sp.csc_array(fixed), moved], format="csc")))
-    offset, uniform = smat(both[:, :2].toarray().T)
+    offset, uniform = smat(congruence(change, sp.csc_array(fixed)).toarray().T)
     if not space.homogeneous:
         uniform = np.eye(len(change))  # exact, where the product would round
-    return MomentBlock(factors, degree, map_, change, offset, uniform, both[:, 2:])
+    degree = k if not factors else k - 1
+    return MomentBlock(factors, degree, map_, change, offset, uniform, derivatives)
+
+
+def _shape(
+    N: int, k: int, order: int, factors: tuple[int, ...], homogeneous: bool
+) -> tuple[sp.csc_array, Array, sp.csc_array]:
+    """Map, change and derivatives: all of a block that does not depend on its tensor."""
+    degree = k if not factors else k - 1
+    ones = [(1, 0), *((-1, i) for i in range(1, N + 1))]
+    weights = [[(1, i + 1)] if homogeneous or i < N else ones for i in factors]
+    map_ = localizing_map(N, 2 * k, degree, weights)
+    change = orthonormal_basis(N, degree, factors)
+    directions = _directions(N, k, order, homogeneous)
+    derivatives = congruence(change, sp.csc_array(map_ @ directions))
+    for matrix in (map_, derivatives):
+        for array in (matrix.data, matrix.indices, matrix.indptr):
+            array.flags.writeable = False
+    change.flags.writeable = False
+    return map_, change, derivatives
+
+
+_cached_shape = lru_cache(maxsize=128)(_shape)
+
+
+@lru_cache(maxsize=8)
+def _directions(N: int, k: int, order: int, homogeneous: bool) -> Array | sp.csc_array:
+    """Moments that the free variables stand for, one column each."""
+    if homogeneous:
+        identity = sp.eye_array(comb(N + 2 * k, N), format="csc")
+        return sp.csc_array(identity[:, _free(N, k, order, True)])
+    directions = orthogonal_moments(N, 2 * k, above=order)
+    directions.flags.writeable = False
+    return directions
+
+
+def _free(N: int, k: int, order: int, homogeneous: bool) -> NDArray[np.int64]:
+    """Positions of the moments above degree d; of all but those of degree d, if homogeneous."""
+    start = comb(N + order - 1, N) if homogeneous else 0
+    return np.delete(np.arange(comb(N + 2 * k, N)), np.arange(start, comb(N + order, N)))
 
 
 def centred(relaxation: Relaxation) -> Relaxation:
@@ -295,31 +329,3 @@ def frozen(relaxation: Relaxation) -> Relaxation:
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
     return relaxation
-
-
-def simplex_equations(n: int, degree: int) -> sp.csc_array:
-    """``y_b - sum_i y_{b+e_i} = 0`` for all |b| < degree, in n variables.
-
-    Parameters
-    ----------
-    n, degree : int
-        Number of variables and largest degree of the moments.
-
-    Returns
-    -------
-    csc_array, shape (C(n+degree-1, n), C(n+degree, n))
-        What moments on ``e'u = 1`` are mapped to zero by.
-
-    Examples
-    --------
-    >>> simplex_equations(2, 1).toarray().tolist()
-    [[1.0, -1.0, -1.0]]
-    """
-    base = multi_indices(n + 1, degree - 1)
-    joined = np.stack([np.column_stack([base, np.full(len(base), i)]) for i in range(n + 1)])
-    positions = rank_multi_indices(np.sort(joined, axis=2), n + 1)
-    signs = np.r_[1.0, -np.ones(n)]
-    values = np.broadcast_to(signs[:, None], positions.shape)
-    rows = np.broadcast_to(np.arange(len(base)), positions.shape)
-    shape = (len(base), comb(n + degree, degree))
-    return sp.csc_array((values.ravel(), (rows.ravel(), positions.ravel())), shape=shape)

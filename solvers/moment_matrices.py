@@ -18,7 +18,14 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import multi_indices, number_of_multi_indices, rank_multi_indices
 from tensoralg.solvers.svec import triangle_indices
 
-__all__ = ["congruence", "dehomogenize", "localizing_map", "rehomogenize", "times_factor"]
+__all__ = [
+    "congruence",
+    "dehomogenize",
+    "localizing_map",
+    "rehomogenize",
+    "simplex_equations",
+    "times_factor",
+]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -219,6 +226,34 @@ def times_factor(polynomials: Array, n_variables: int, degree: int, factor: int)
         joined = np.sort(np.column_stack([base, np.full(len(base), index)]), axis=1)
         result[:, rank_multi_indices(joined, n)] += sign * polynomials
     return result
+
+
+def simplex_equations(n: int, degree: int) -> sp.csc_array:
+    """``y_b - sum_i y_{b+e_i} = 0`` for all |b| < degree, in n variables.
+
+    Parameters
+    ----------
+    n, degree : int
+        Number of variables and largest degree of the moments.
+
+    Returns
+    -------
+    csc_array, shape (C(n+degree-1, n), C(n+degree, n))
+        What moments on ``e'u = 1`` are mapped to zero by.
+
+    Examples
+    --------
+    >>> simplex_equations(2, 1).toarray().tolist()
+    [[1.0, -1.0, -1.0]]
+    """
+    base = multi_indices(n + 1, degree - 1)
+    joined = np.stack([np.column_stack([base, np.full(len(base), i)]) for i in range(n + 1)])
+    positions = rank_multi_indices(np.sort(joined, axis=2), n + 1)
+    signs = np.r_[1.0, -np.ones(n)]
+    values = np.broadcast_to(signs[:, None], positions.shape)
+    rows = np.broadcast_to(np.arange(len(base)), positions.shape)
+    shape = (len(base), number_of_multi_indices(n + 1, degree))
+    return sp.csc_array((values.ravel(), (rows.ravel(), positions.ravel())), shape=shape)
 
 
 def congruence(change: Array, matrices: sp.csc_array) -> sp.csc_array:

@@ -40,8 +40,8 @@ from tensoralg.solvers.moment_blocks import (
     frozen,
     make_block,
     moment_space,
-    simplex_equations,
 )
+from tensoralg.solvers.moment_matrices import simplex_equations
 from tensoralg.solvers.svec import svec
 
 __all__ = [
