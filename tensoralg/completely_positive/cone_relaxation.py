@@ -279,11 +279,15 @@ def _proven(
     if not all(np.isfinite(values).all() for values in numbers):
         return Bound(-np.inf, np.inf, np.zeros(len(rows)), np.full(m, np.nan), result)
     rest = cost - multipliers @ rows
+    sizes = np.abs(cost) + np.abs(multipliers) @ np.abs(rows)
     for A, Z in zip(maps, result.multipliers, strict=False):
-        rest = rest - A.T @ svec(_positive_part(Z))
-    form = polynomial_to_form(rest, problem.dimension, 2 * order)
-    least = float((form / listed_multiplicities(problem.dimension, 2 * order)).min())
-    rounding = 1e-15 * float(np.abs(cost).max() + np.abs(multipliers) @ np.abs(rows).max(axis=1))
+        vector = svec(_positive_part(Z))
+        rest = rest - A.T @ vector
+        sizes = sizes + abs(A).T @ np.abs(vector)
+    forms = polynomial_to_form(np.stack([rest, sizes]), problem.dimension, 2 * order)
+    forms = forms / listed_multiplicities(problem.dimension, 2 * order)
+    least = float(forms[0].min())
+    rounding = 4 * np.finfo(float).eps * float(forms[1].max())  # of the sums above
     value = float(multipliers @ problem.bounds)
     return Bound(value, max(-least, 0.0) + rounding, multipliers, result.y[:m], result)
 

@@ -89,8 +89,8 @@ def minimize(
         The objective: order d, dimension n, real.
     constraints : sequence of (SymmetricTensor or array_like, str, float)
         Each ``(B, "==" | "<=" | ">=", b)`` asks that ``<B, X>`` compares so with b; the inner
-        products are those of the dense arrays. Values below 1 that should sum over all entries of
-        X, for instance, take for B the tensor of ones.
+        products are those of the dense arrays, so the tensor of ones as B constrains the sum of
+        all entries of X.
     max_order : int, optional
         Highest order of relaxation, at least ceil(d/2). By default three orders are tried beyond
         that, as long as blocks have no more than 60 rows.
