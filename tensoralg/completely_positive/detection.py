@@ -25,6 +25,9 @@ from tensoralg.solvers.nonnegative_decomposition import multi_start_decompositio
 __all__ = ["Detection", "Verdict", "detect"]
 
 
+_FEW_ENTRIES = 60  # a start takes well below a second
+
+
 class Verdict(enum.StrEnum):
     """What is known of a tensor."""
 
@@ -165,7 +168,7 @@ def detect(
             return _refuted(tensor, violation, found, certificate, search)
         if search.rebuilt:
             return _proved(search, f"atoms were found in the relaxation of order {order}")
-    if _without_relaxation(search, 8):
+    if _without_relaxation(search, 8 if len(search.core.values) <= _FEW_ENTRIES else 2):
         return _proved(search, "atoms were found without a relaxation")
     return _undecided(search)
 

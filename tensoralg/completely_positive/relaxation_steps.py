@@ -31,7 +31,7 @@ _GIB = 2**30
 _MOST_BYTES = 4 * _GIB
 # without max_order: sizes that are solved in seconds
 _MOST_ORDERS = 3
-_SEEDS = 2
+_MANY_MOMENTS = 200  # from here on a solve takes tens of seconds
 
 
 def check_solver(solver: str) -> None:
@@ -185,7 +185,7 @@ def _search_atoms(search: Search, relaxation: Relaxation, result: ShiftResult) -
             f"order {relaxation.relaxation_order}: kernels of known blocks leave "
             f"{reduced.n_free} of {relaxation.n_free} moments free"
         )
-    for _ in range(_SEEDS if reduced.n_free else 1):
+    for _ in range(2 if 0 < reduced.n_free < _MANY_MOMENTS else 1):
         seed = int(search.rng.integers(2**31))
         solved = solve_moments(reduced, seed=seed, solver=search.solver)
         if np.isfinite(solved.moments).all():
