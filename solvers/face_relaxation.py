@@ -2,7 +2,7 @@
 
 Atoms of a completely positive tensor with ``A_a = 0`` vanish on some variable of x^a: each lies on
 a face of the simplex that holds no support of a zero entry. So A is a sum of tensors A_C, one for
-every maximal face C, and each A_C has moments of |C| - 1 variables only: many small blocks where
+every maximal face C, and each A_C has moments of ``|C| - 1`` variables only: many small blocks where
 the relaxation of the whole simplex has one that grows with the dimension.
 
 As there, ``t = min t : A + t U lies in the relaxation`` is always attained, with U the mean of the

@@ -1,8 +1,8 @@
 """Moment relaxations of the cone of completely positive tensors.
 
 A tensor A of order d with ``<A, e^d> = 1`` is completely positive iff its dehomogenised moments
-w_b, |b| <= d, belong to a measure on the full simplex ``x >= 0, 1 - e'x >= 0`` [1]_. Relaxation k
-keeps of that: all moments of degree at most 2k, of which those above degree d are free, with
+``w_b, |b| <= d``, belong to a measure on the full simplex ``x >= 0, 1 - e'x >= 0`` [1]_.
+Relaxation k keeps of that: all moments of degree at most 2k, of which those above degree d are free, with
 positive semidefinite
 
 - moment matrix ``M_k[w] = L_w(b b')``,

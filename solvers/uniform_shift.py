@@ -9,7 +9,7 @@ solver ever has to report infeasibility. ``t_k > 0`` proves that A is not comple
 ``t_k < 0`` that A is interior to the relaxation.
 
 The dual solution is the proof. With ``g_j`` the product of the factors of block j and b its
-monomials, multipliers Q_j, positive semidefinite, give a polynomial
+monomials, multipliers Q_j, positive semidefinite, give a polynomial ::
 
     p(x) = sum_j g_j(x) b(x)' Q_j b(x) = sum_{|b| <= d} p_b x^b        (degrees above d cancel)
 

@@ -19,7 +19,9 @@ Tensor = SymmetricTensor | npt.NDArray[Any]
 
 
 def hilbert(n: int, d: int, *, exact: bool = False) -> Tensor:
-    """Return the Hilbert tensor, entries ``1 / (i1 + .. + id - d + 1)`` for indices from 1.
+    """Return the Hilbert tensor.
+
+    Its entries are ``1 / (i1 + .. + id - d + 1)`` for indices from 1.
 
     Parameters
     ----------
@@ -45,7 +47,9 @@ def hilbert(n: int, d: int, *, exact: bool = False) -> Tensor:
 
 
 def cauchy(n: int, d: int, *, exact: bool = False) -> Tensor:
-    """Return the Cauchy tensor, entries ``1 / (i1 + .. + id)`` for indices from 1.
+    """Return the Cauchy tensor.
+
+    Its entries are ``1 / (i1 + .. + id)`` for indices from 1.
 
     Parameters
     ----------
@@ -71,7 +75,9 @@ def cauchy(n: int, d: int, *, exact: bool = False) -> Tensor:
 
 
 def pascal(n: int, d: int, *, exact: bool = False) -> Tensor:
-    """Return the Pascal tensor, the multinomial coefficients of ``i1 - 1, .., id - 1``.
+    """Return the Pascal tensor.
+
+    Its entries are the multinomial coefficients of ``i1 - 1, .., id - 1`` for indices from 1.
 
     Parameters
     ----------
@@ -102,7 +108,9 @@ def pascal(n: int, d: int, *, exact: bool = False) -> Tensor:
 
 
 def lehmer(n: int, d: int, *, exact: bool = False) -> Tensor:
-    """Return the Lehmer tensor, entries ``min(i1, .., id) / max(i1, .., id)`` from 1.
+    """Return the Lehmer tensor.
+
+    Its entries are ``min(i1, .., id) / max(i1, .., id)`` for indices from 1.
 
     Parameters
     ----------
@@ -127,7 +135,9 @@ def lehmer(n: int, d: int, *, exact: bool = False) -> Tensor:
 
 
 def minimum(n: int, d: int, *, exact: bool = False) -> Tensor:
-    """Return the tensor of minima, entries ``min(i1, .., id)`` for indices from 1.
+    """Return the tensor of minima.
+
+    Its entries are ``min(i1, .., id)`` for indices from 1.
 
     Parameters
     ----------
