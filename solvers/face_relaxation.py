@@ -2,8 +2,8 @@
 
 Atoms of a completely positive tensor with ``A_a = 0`` vanish on some variable of x^a: each lies on
 a face of the simplex that holds no support of a zero entry. So A is a sum of tensors A_C, one for
-every maximal face C, and each A_C has moments of ``|C| - 1`` variables only: many small blocks where
-the relaxation of the whole simplex has one that grows with the dimension.
+every maximal face C, and each A_C has moments of ``|C| - 1`` variables only: many small blocks
+where the relaxation of the whole simplex has one that grows with the dimension.
 
 As there, ``t = min t : A + t U lies in the relaxation`` is always attained, with U the mean of the
 uniform measures of the faces. Its multipliers give a form p that is nonnegative on every face, with

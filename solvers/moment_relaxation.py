@@ -2,8 +2,8 @@
 
 A tensor A of order d with ``<A, e^d> = 1`` is completely positive iff its dehomogenised moments
 ``w_b, |b| <= d``, belong to a measure on the full simplex ``x >= 0, 1 - e'x >= 0`` [1]_.
-Relaxation k keeps of that: all moments of degree at most 2k, of which those above degree d are free, with
-positive semidefinite
+Relaxation k keeps of that: all moments of degree at most 2k, of which those above degree d are
+free, with positive semidefinite
 
 - moment matrix ``M_k[w] = L_w(b b')``,
 - localizing matrices ``L_w(u_i b b')`` of the n factors ``u = (x_1, .., x_{n-1}, 1 - e'x)``,
