@@ -5,8 +5,8 @@ nonnegative atoms, and Levenberg-Marquardt with the atoms written as squares ``u
 one of them from almost any start. A tensor of low rank, on the boundary, has one decomposition
 only: it comes from the column space of a flattening by linear algebra. Where entries vanish, every
 atom is supported on one of the maximal supports that the zeros allow. Elsewhere on the boundary
-the squares converge slowly: atoms that point the same way are then merged, and the polish freezes
-coordinates at zero.
+the squares converge slowly: atoms that point the same way are merged, and the polish freezes
+coordinates at zero; every other start adds atoms by need (conditional gradients).
 
 References
 ----------
@@ -24,11 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.solvers.atom_polish import leave_out, polish_scaled
+from tensoralg.solvers.conditional_gradient import conditional_gradient, merge_directions
 from tensoralg.solvers.moment_curve import curve_atoms
 from tensoralg.solvers.power_sums import PowerSum, descend, power_sum
 from tensoralg.solvers.symmetric_flattening import flattening_points, flattening_svd
 
-__all__ = ["merge_directions", "multi_start_decomposition"]
+__all__ = ["multi_start_decomposition"]
 
 Array = NDArray[Any]
 
@@ -47,7 +48,7 @@ def multi_start_decomposition(
     supports: Sequence[Sequence[int]] | None = None,
     n_atoms: int | None = None,
     rng: int | np.random.Generator | None = None,
-    n_starts: int = 3,
+    n_starts: int = 4,
     tol: float = 1e-12,
     reduce: bool = False,
 ) -> tuple[Array, float]:
@@ -66,11 +67,13 @@ def multi_start_decomposition(
         with a positive diagonal entry.
     n_atoms : int, optional
         Number of atoms at every start, spread over the supports in proportion to their default:
-        the smaller of 2^|S| - 1 and C(|S|+d-1, d) for a support S, C(n+d-1, d) without `supports`.
+        the smaller of 2^s - 1 and C(s+d-1, d) for a support of size s, C(n+d-1, d) without any.
     rng : int, Generator or None
         Source of the starts.
-    n_starts : int, default 3
-        Largest number of starts.
+    n_starts : int, default 4
+        Largest number of starts. The first, third, .. have `n_atoms` random atoms that are written
+        as squares; the others begin with no atom and add some by need. The search ends early
+        where these find the tensor to be away from the cone.
     tol : float, default 1e-12
         Relative residual at which the search ends.
     reduce : bool, default False
@@ -102,57 +105,40 @@ def multi_start_decomposition(
     counts = _atom_counts(sets, problem, n_atoms, plain=supports is None)
     generator = np.random.default_rng(rng)
     best, best_residual = _by_algebra(problem, generator, tol)
-    for _ in range(n_starts if sets else 0):
+    for attempt in range(n_starts if sets else 0):
         if best_residual <= tol:
             break
-        start = _start(problem, sets, counts, generator)
-        found, residual = descend(
-            problem, start, start > 0, squares=True, max_iter=300, tol=1e-3 * tol
-        )
-        if tol < residual < _RECOGNISED:
-            found, residual = _settle(problem, found, tol)
+        if attempt % 2:
+            masks = np.zeros((len(sets), dimension), dtype=bool)
+            for row, support in zip(masks, sets, strict=True):
+                row[support] = True
+            found, residual, outside = conditional_gradient(problem, masks, generator, tol=tol)
+        else:
+            start = _start(problem, sets, counts, generator)
+            found, residual = _from_squares(problem, start, tol)
+            outside = False
         if residual < best_residual:
             best, best_residual = found, residual
-    best, best_residual = _basic(problem, best, best_residual, tol)
-    if _FINEST < best_residual <= tol:
-        best, best_residual = polish_scaled(problem, best, _FINEST, (1e-5, 0.0))
+        if outside:
+            break
+    return _finished(problem, best, best_residual, tol, reduce)
+
+
+def _from_squares(problem: PowerSum, start: Array, tol: float) -> tuple[Array, float]:
+    found, residual = descend(problem, start, start > 0, squares=True, max_iter=300, tol=1e-3 * tol)
+    return _settle(problem, found, tol) if tol < residual < _RECOGNISED else (found, residual)
+
+
+def _finished(
+    problem: PowerSum, atoms: Array, residual: float, tol: float, reduce: bool
+) -> tuple[Array, float]:
+    """Leave out what is superfluous, polish to rounding error and return to the given scale."""
+    atoms, residual = _basic(problem, atoms, residual, tol)
+    if _FINEST < residual <= tol:
+        atoms, residual = polish_scaled(problem, atoms, _FINEST, (1e-5, 0.0))
     if reduce:
-        best, best_residual = leave_out(problem, best, best_residual, max(tol, best_residual))
-    return best * problem.unit, best_residual
-
-
-def merge_directions(atoms: Array, order: int, angle: float) -> Array:
-    """Merge nonnegative atoms that point nearly the same way.
-
-    Parameters
-    ----------
-    atoms : ndarray, shape (r, n)
-        Nonnegative atoms, weights absorbed.
-    order : int
-        Order d: an atom of length l counts with l^d.
-    angle : float
-        Largest distance of a unit vector from the largest atom of its group.
-
-    Returns
-    -------
-    ndarray, shape (s, n)
-        One atom for each group: the mean direction, with the sum of the d-th powers of lengths.
-
-    Examples
-    --------
-    >>> merge_directions(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 2.0]]), 3, 0.1).round(2).tolist()
-    [[0.0, 2.0], [1.26, 0.01]]
-    """
-    lengths = np.linalg.norm(atoms, axis=1)
-    rest, lengths = atoms[lengths > 0], lengths[lengths > 0]
-    units, masses = rest / lengths[:, None], lengths**order
-    merged = []
-    while len(units):
-        near = np.linalg.norm(units - units[masses.argmax()], axis=1) <= angle
-        mean = masses[near] @ units[near]
-        merged.append(mean / np.linalg.norm(mean) * masses[near].sum() ** (1 / order))
-        units, masses = units[~near], masses[~near]
-    return np.array(merged).reshape(-1, atoms.shape[1])
+        atoms, residual = leave_out(problem, atoms, residual, max(tol, residual))
+    return atoms * problem.unit, residual
 
 
 def _by_algebra(problem: PowerSum, rng: np.random.Generator, tol: float) -> tuple[Array, float]:

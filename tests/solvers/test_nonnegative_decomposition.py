@@ -11,8 +11,9 @@ from scipy.special import roots_genlaguerre, roots_jacobi, roots_legendre
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import multi_indices, multiplicities
 from tensoralg.solvers.atom_polish import polish_atoms
+from tensoralg.solvers.conditional_gradient import ascend, conditional_gradient, merge_directions
 from tensoralg.solvers.moment_curve import binary_atoms, hankel_form
-from tensoralg.solvers.nonnegative_decomposition import merge_directions, multi_start_decomposition
+from tensoralg.solvers.nonnegative_decomposition import multi_start_decomposition
 from tensoralg.solvers.power_sums import power_sum
 
 MATRICES = {
@@ -214,6 +215,62 @@ def test_rescaled_hankel_tensors_are_recognised():
     np.testing.assert_allclose(rebuilt, problem.values, rtol=1e-12)
     assert hankel_form(power_sum(rng.random(20), 4, 3)) is None
     assert hankel_form(power_sum(np.eye(3)[np.triu_indices(3)], 3, 2)) is None
+
+
+@pytest.mark.parametrize(("n", "order"), [(3, 3), (4, 3), (3, 4)])
+def test_conditional_gradients_separate_from_the_cone(n, order):
+    rng = np.random.default_rng(n)
+    entries = entries_of(rng.random((n, n)), order)
+    entries -= 0.3 * (np.ptp(multi_indices(n, order), axis=1) > 0) * entries.max()
+    problem = power_sum(entries, n, order)
+    atoms, residual, outside = conditional_gradient(problem, np.ones((1, n), bool), rng)
+    assert outside
+    assert residual > 1e-3
+    # <A - B, A> exceeds what the mass of A times the values of A - B on the simplex allows
+    difference = -problem.difference(atoms) * problem.root
+    grid = rng.dirichlet(np.full(n, 0.5), 20000)
+    largest = max((grid[:, problem.indices].prod(axis=2) @ difference).max(), 0.0)
+    mass = abs(problem.values @ problem.root**2)
+    assert difference @ problem.values > largest * mass
+
+
+@pytest.mark.parametrize(("corner", "inside"), [(3.0, False), (6.0, False), (7.0, True)])
+def test_the_family_with_a_known_boundary(corner, inside):
+    matrix = np.array([row.split() for row in MATRICES["boundary_b7"].split(";")], dtype=float)
+    matrix[4, 4] = corner
+    atoms, residual = decompose(matrix[tuple(multi_indices(5, 2).T)], 5, 2)
+    assert (residual < 1e-12) == inside
+    assert (atoms >= 0).all()
+
+
+def test_conditional_gradients_decompose_on_the_boundary():
+    rng = np.random.default_rng(0)
+    u = rng.uniform(0.2, 1, (5, 4)) * np.array(
+        [[1, 1, 0, 0], [0, 1, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1], [1, 1, 0, 1]]
+    )
+    problem = power_sum(entries_of(u, 3), 4, 3)
+    atoms, residual, outside = conditional_gradient(problem, np.ones((1, 4), bool), rng)
+    assert residual < 1e-12
+    assert not outside
+    masks = np.array([[True, True, False, False], [False, True, True, True]])
+    entries = entries_of(np.where(masks, 1.0, 0.0) * rng.uniform(0.5, 1, (2, 4)), 3)
+    atoms, residual, _ = conditional_gradient(power_sum(entries, 4, 3), masks, rng)
+    assert residual < 1e-12
+    assert all(masks[:, a > 0].all(axis=1).any() for a in atoms)
+
+
+def test_ascent_never_falls():
+    rng = np.random.default_rng(1)
+    problem = power_sum(rng.standard_normal(20), 4, 3)
+    difference = -problem.difference(np.zeros((0, 4)))
+    x = rng.random((50, 4))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    values = []
+    for _ in range(30):
+        values.append(x[:, problem.indices].prod(axis=2) @ (difference * problem.root))
+        x = ascend(problem, difference, x, n_steps=1)
+        np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1, rtol=1e-12)
+    assert (np.diff(values, axis=0) > -1e-12).all()
 
 
 def test_merged_directions_keep_the_mass():
