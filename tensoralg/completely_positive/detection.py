@@ -26,6 +26,7 @@ __all__ = ["Detection", "Verdict", "detect"]
 
 
 _FEW_ENTRIES = 60  # a start takes well below a second
+_MOST_UNKNOWNS = 3000  # coordinates of atoms; more take minutes, and are not needed inside the cone
 
 
 class Verdict(enum.StrEnum):
@@ -213,11 +214,13 @@ def _by_quadrature(search: Search) -> bool:
 def _without_relaxation(search: Search, n_starts: int) -> bool:
     core = search.core
     zeros = search.supports is not None and len(search.supports) > 1
+    many = len(core.values) * core.dimension > _MOST_UNKNOWNS
     atoms, residual = multi_start_decomposition(
         core.scaled,
         core.dimension,
         core.order,
         supports=search.supports if zeros else None,
+        n_atoms=_MOST_UNKNOWNS // core.dimension if many and not zeros else None,
         rng=search.rng,
         n_starts=n_starts,
     )
