@@ -169,8 +169,7 @@ def reduce_atoms(
     current = current[current.any(axis=1)]
     residual = problem.residual(current)
     limit = max(tol, residual)
-    weights, _ = problem.weights(current)
-    basic = current[weights > 0] * weights[weights > 0, None] ** (1 / order)
+    basic, _ = problem.weighted(current)
     found, new_residual = polish_scaled(problem, basic, limit)
     if new_residual <= limit:
         current, residual = found, new_residual

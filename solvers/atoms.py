@@ -301,10 +301,7 @@ def atoms_from_moments(
 
 
 def _fitted(problem: PowerSum, points: Array, tol: float) -> tuple[Array, float]:
-    weights, _ = problem.weights(points)
-    kept = weights > 0
-    atoms = points[kept] * weights[kept, None] ** (1 / problem.order)
-    return polish_scaled(problem, atoms, tol)
+    return polish_scaled(problem, problem.weighted(points)[0], tol)
 
 
 def _on_simplex(points: Array) -> Array:

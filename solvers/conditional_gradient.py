@@ -94,7 +94,7 @@ def conditional_gradient(
             outside = _separated(problem, atoms, largest * mass)
             if outside:
                 break
-        grown = _weighted(problem, np.concatenate([atoms, new]))
+        grown = problem.weighted(np.concatenate([atoms, new]))[0]
         moved, new_residual = _moved(problem, grown, tol)
         if new_residual < 0.9999 * residual:
             atoms, residual = moved, new_residual
@@ -231,15 +231,9 @@ def _moved(problem: PowerSum, atoms: Array, tol: float) -> tuple[Array, float]:
 def _slide(problem: PowerSum, atoms: Array, tol: float) -> tuple[Array, float]:
     free = atoms > 1e-9 * float(atoms.max(initial=0.0))
     found, residual = descend(problem, atoms, free, squares=False, max_iter=60, tol=0.1 * tol)
-    basic = _weighted(problem, found)
+    basic = problem.weighted(found)[0]
     if problem.residual(basic) <= 1.0001 * residual:
         found, residual = basic, problem.residual(basic)
     if residual < _RECOGNISED:
         return polish_scaled(problem, found, tol, (1e-5,))
     return found, residual
-
-
-def _weighted(problem: PowerSum, points: Array) -> Array:
-    weights, _ = problem.weights(points)
-    kept = weights > 0
-    return np.asarray(points[kept] * weights[kept, None] ** (1 / problem.order))

@@ -59,10 +59,8 @@ def binary_atoms(values: Array, *, tol: float = 1e-14) -> tuple[Array, float]:
     best_residual = problem.residual(best)
     found = []
     for nodes in _node_candidates(problem.values):
-        points = np.concatenate([nodes, np.eye(2)])
-        weights, residual = problem.weights(points)
-        kept = weights > 0
-        found.append((residual, points[kept] * weights[kept, None] ** (1 / order)))
+        atoms, residual = problem.weighted(np.concatenate([nodes, np.eye(2)]))
+        found.append((residual, atoms))
     for residual, atoms in sorted(found, key=lambda item: item[0])[:_CANDIDATES]:
         if residual > _RECOGNISED or best_residual <= tol:
             break

@@ -159,20 +159,18 @@ def _by_algebra(problem: PowerSum, rng: np.random.Generator, tol: float) -> tupl
     # ill-conditioned tensors show no sharp rank: a few are tried, each costs milliseconds
     ranks = {int(np.sum(sizes > relative * sizes[0])) for relative in (1e-13, 1e-10, 1e-7)}
     for rank in sorted(ranks):
-        if not 0 < rank <= min(len(sizes) - 1, _LARGEST_RANK):
+        # a cubic tensor of rank n has one decomposition though the flattening has full rank
+        if not 0 < rank <= min(len(sizes) - (d > 3), _LARGEST_RANK):
             continue
         points = flattening_points(problem.values, d, n, rank, rng=rng)
         if points is None:
             continue
         real = np.real(points)
         upright = np.maximum(real * np.where(real.sum(axis=1) < 0, -1.0, 1.0)[:, None], 0.0)
-        weights, residual = problem.weights(upright)
+        weighted, residual = problem.weighted(upright)
         if residual > _RECOGNISED:
             continue
-        kept = weights > 0
-        atoms, residual = polish_scaled(
-            problem, upright[kept] * weights[kept, None] ** (1 / d), tol
-        )
+        atoms, residual = polish_scaled(problem, weighted, tol)
         if residual < best_residual:
             best, best_residual = atoms, residual
         if best_residual <= tol:
@@ -197,11 +195,9 @@ def _settle(problem: PowerSum, found: Array, tol: float) -> tuple[Array, float]:
 
 def _basic(problem: PowerSum, atoms: Array, residual: float, tol: float) -> tuple[Array, float]:
     """Keep atoms with linearly independent powers, if they rebuild the tensor as well."""
-    weights, _ = problem.weights(atoms)
-    kept = weights > 0
-    if kept.all() or not kept.any():
+    fewer, _ = problem.weighted(atoms)
+    if len(fewer) in (0, len(atoms)):
         return atoms, residual
-    fewer = atoms[kept] * weights[kept, None] ** (1 / problem.order)
     polished, new_residual = polish_scaled(problem, fewer, min(tol, residual))
     return (polished, new_residual) if new_residual <= max(tol, residual) else (atoms, residual)
 

@@ -98,6 +98,12 @@ class PowerSum:
             return np.ones(len(points)), np.inf
         return np.where(lengths > 0, weights / safe**self.order, 0.0), float(residual)
 
+    def weighted(self, points: Array) -> tuple[Array, float]:
+        """Return points with a positive weight, the weight absorbed, and the residual."""
+        weights, residual = self.weights(points)
+        kept = weights > 0
+        return np.asarray(points[kept] * weights[kept, None] ** (1 / self.order)), residual
+
 
 def power_sum(entries: ArrayLike, dimension: int, order: int) -> PowerSum:
     """Prepare the equations of a tensor.

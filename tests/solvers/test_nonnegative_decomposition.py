@@ -115,7 +115,7 @@ def test_random_interior_tensors(n, order):
     check(entries, n, order, *multi_start_decomposition(entries, n, order, rng=0))
 
 
-@pytest.mark.parametrize("order", [4, 5])
+@pytest.mark.parametrize("order", [3, 4, 5])
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
 def test_low_rank_tensors_are_decomposed_by_linear_algebra(n, order):
     rng = np.random.default_rng(100 * n + order)
