@@ -59,8 +59,8 @@ class Detection:
     relaxation_order : int or None
         Order k of the last relaxation that was solved; None where none was needed.
     shift : float or None
-        Least t such that ``A / <A, e^d> + t U`` lies in that relaxation; U is the uniform measure on
-        the simplex, or the mean of those on the faces that the zeros of A allow.
+        Least t such that ``A / <A, e^d> + t U`` lies in that relaxation; U is the uniform measure
+        on the simplex, or the mean of those on the faces that the zeros of A allow.
     message : str
         How the verdict was reached, what was changed in the input, and for "undecided" the
         evidence: orders, shifts, residuals and ranks.
