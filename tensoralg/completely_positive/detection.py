@@ -19,6 +19,7 @@ from tensoralg.completely_positive.relaxation_steps import (
 from tensoralg.completely_positive.search import Search
 from tensoralg.completely_positive.tensor_input import ExactTensor, read_tensor
 from tensoralg.core.decompositions import SymmetricDecomposition
+from tensoralg.solvers.atom_net import refine_on_net
 from tensoralg.solvers.atom_polish import polish_atoms
 from tensoralg.solvers.nonnegative_decomposition import multi_start_decomposition
 
@@ -26,6 +27,7 @@ __all__ = ["Detection", "Verdict", "detect"]
 
 
 _FEW_ENTRIES = 60  # a start takes well below a second
+_EXACT, _NEAR = 1e-12, 1e-3  # residuals between which nets around atoms are tried
 _MOST_UNKNOWNS = 3000  # coordinates of atoms; more take minutes, and are not needed inside the cone
 
 
@@ -227,6 +229,11 @@ def _without_relaxation(search: Search, n_starts: int) -> bool:
     search.evidence.append(
         f"search from {n_starts} starts without a relaxation: relative residual {residual:.1e}"
     )
+    if _EXACT < residual < _NEAR:
+        atoms, residual = refine_on_net(
+            core.scaled, core.dimension, core.order, atoms, rng=search.rng
+        )
+        search.evidence.append(f"nets around these atoms: relative residual {residual:.1e}")
     return search.offer(atoms)
 
 
