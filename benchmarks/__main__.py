@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tensoralg.studies.machine import describe_machine, machine_in_words
 
-NAMES = ("import_time", "moment_pass", "expectation_step", "mixtures")
+NAMES = ("import_time", "moment_pass", "expectation_step", "mixtures", "completely_positive")
 RESULTS = Path(__file__).parent / "results"
 
 

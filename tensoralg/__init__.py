@@ -1,4 +1,4 @@
-"""Tensor algebra for researchers: symmetric tensors and Gaussian mixtures from moments.
+"""Tensor algebra for researchers: symmetric and completely positive tensors, Gaussian mixtures.
 
 Public names load on first use (PEP 562), so that ``import tensoralg`` stays fast.
 """
@@ -15,13 +15,14 @@ _HOME = {
     "load": "tensoralg.core.persistence",
     "save": "tensoralg.core.persistence",
 }
-_ROOMS = ("errors", "mixtures", "studies", "symmetric")
+_ROOMS = ("completely_positive", "errors", "mixtures", "studies", "symmetric")
 
 __all__ = [
     "IncompleteSymmetricTensor",
     "SymmetricDecomposition",
     "SymmetricTensor",
     "__version__",
+    "completely_positive",
     "errors",
     "load",
     "mixtures",

@@ -1,3 +1,4 @@
+from tensoralg import completely_positive as completely_positive
 from tensoralg import errors as errors
 from tensoralg import mixtures as mixtures
 from tensoralg import studies as studies

@@ -1,4 +1,4 @@
-"""The command line: ``tensoralg fit``, ``tensoralg study run``, ``study report``, ``info``.
+"""The command line: ``tensoralg fit``, ``detect``, ``study run``, ``study report``, ``info``.
 
 Exit codes: 0 done; 1 some cells or inputs failed, which are named; 2 bad arguments, files or
 method names, in one line; 130 interrupted.
@@ -27,7 +27,7 @@ _MOST_NAMED = 10
 # everything heavy is imported by the command that needs it: --help answers at once
 app = typer.Typer(
     name="tensoralg",
-    help="Recover Gaussian mixtures from moments, and study how well that works.",
+    help="Gaussian mixtures from moments, studies of them, completely positive tensors.",
     pretty_exceptions_enable=False,
     add_completion=False,
 )
@@ -109,6 +109,41 @@ def fit(
         _check_rows(table, data, components, missing)
         options = {"order": order, "random_state": seed, "missing": missing}
         _fit_and_write(table, data, out, components, options, drawing, plot_note)
+
+
+@app.command()
+def detect(
+    tensor: Annotated[Path, typer.Argument(help="A .json, .npy or .npz file.")],
+    certificate: Annotated[
+        Path | None, typer.Option(help="Where to write a certificate of a negative answer.")
+    ] = None,
+    max_order: Annotated[int | None, typer.Option(help="Highest order of a relaxation.")] = None,
+    solver: Annotated[str, typer.Option(help="auto, clarabel, sdpa or scs.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of what is random.")] = 0,
+    symmetrize: Annotated[
+        bool, typer.Option("--symmetrize", help="Average over all orders of the indices.")
+    ] = False,
+) -> None:
+    """Decide whether a symmetric tensor is completely positive; 1 if it stays undecided."""
+    with one_line_errors():
+        from tensoralg.completely_positive import Verdict
+        from tensoralg.completely_positive import detect as decide
+        from tensoralg.completely_positive.tensor_files import read_tensor_file
+
+        A = read_tensor_file(tensor)
+        try:
+            found = decide(A, max_order=max_order, solver=solver, rng=seed, symmetrize=symmetrize)
+        except (ValueError, TypeError) as error:
+            stop(f"{tensor}: {error}")
+        typer.echo(found.verdict.value)
+        typer.echo(found.message)
+        if found.certificate and certificate:
+            certificate.write_text(found.certificate.to_json() + "\n", encoding="utf-8")
+            typer.echo(certificate)
+        elif certificate:
+            say(f"note: there is no certificate to write to {certificate}")
+        if found.verdict == Verdict.UNDECIDED:
+            raise typer.Exit(FAILED)
 
 
 @study.command()

@@ -90,9 +90,12 @@ def test_the_api_reference_is_fully_documented(path):
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("room", ["tensoralg", "tensoralg.mixtures", "tensoralg.symmetric"])
+ROOMS = ("completely_positive", "mixtures", "symmetric")
+
+
+@pytest.mark.parametrize("room", ["tensoralg", *(f"tensoralg.{room}" for room in ROOMS)])
 def test_the_api_reference_lists_every_public_name(room):
-    rooms = {"__version__", "errors", "mixtures", "studies", "symmetric"}
+    rooms = {"__version__", "errors", "studies", *ROOMS}
     names = {f"{room}.{name}" for name in set(importlib.import_module(room).__all__) - rooms}
     assert names <= set(LISTED)
 

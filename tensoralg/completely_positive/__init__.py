@@ -1,0 +1,22 @@
+"""Completely positive tensors: detection with a proof either way, optimization, examples."""
+
+from tensoralg.completely_positive.certificates import Certificate
+from tensoralg.completely_positive.detection import Detection, Verdict, detect
+from tensoralg.completely_positive.examples import cauchy, hilbert, lehmer, minimum, pascal
+from tensoralg.completely_positive.modelling import relaxation_constraints
+from tensoralg.completely_positive.optimization import ConeResult, minimize
+
+__all__ = [
+    "Certificate",
+    "ConeResult",
+    "Detection",
+    "Verdict",
+    "cauchy",
+    "detect",
+    "hilbert",
+    "lehmer",
+    "minimize",
+    "minimum",
+    "pascal",
+    "relaxation_constraints",
+]
