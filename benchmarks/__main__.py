@@ -6,7 +6,14 @@ from pathlib import Path
 
 from tensoralg.studies.machine import describe_machine, machine_in_words
 
-NAMES = ("import_time", "moment_pass", "expectation_step", "mixtures", "completely_positive")
+NAMES = (
+    "import_time",
+    "moment_pass",
+    "expectation_step",
+    "mixtures",
+    "completely_positive",
+    "random_tensors",
+)
 RESULTS = Path(__file__).parent / "results"
 
 
