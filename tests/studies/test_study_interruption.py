@@ -38,8 +38,13 @@ def start(spec, out, *options):
     # a process group of its own, as a shell gives it: Ctrl-C reaches every member
     return subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        start_new_session=True, preexec_fn=hear_interruptions,
     )  # fmt: skip
+
+
+def hear_interruptions():
+    # a shell's background jobs ignore SIGINT, and what they start inherits that
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_cells(process, out, count):
