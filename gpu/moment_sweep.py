@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoralg.core.indices import IndexArray, multi_indices, rank_multi_indices
+from tensoralg.core.indices import IndexArray, multi_indices, pad_multi_indices, rank_multi_indices
 from tensoralg.core.monomials import graded_indices
 from tensoralg.gpu.row_chunks import rows_of
 
@@ -146,9 +146,7 @@ def _gram_positions(
 def _graded(dimension: int, degree: int, powers: bool) -> IndexArray:
     """Graded features as homogenised multi-indices of one degree."""
     parts = graded_indices(dimension, degree, powers=powers)
-    padded = [np.pad(part + 1, ((0, 0), (degree - q, 0))) for q, part in enumerate(parts)]
-    rows: IndexArray = np.concatenate(padded)
-    return rows
+    return np.concatenate([pad_multi_indices(part + 1, degree) for part in parts])
 
 
 def chunk_rows(n_left: int) -> int:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import RankBoundError, ShapeError
-from tensoralg.core.indices import number_of_multi_indices, rank_multi_indices
+from tensoralg.core.indices import number_of_multi_indices, pad_multi_indices, rank_multi_indices
 from tensoralg.core.monomials import graded_indices
 from tensoralg.solvers.coordinate_splits import Form, split_sides
 from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
@@ -65,12 +65,8 @@ class AffineComponents:
 def _block(coordinates: Sequence[int], degree: int, powers: bool) -> NDArray[np.int64]:
     """Monomials of a block up to `degree` as homogenised multi-indices, 0 for the constant."""
     labels = np.concatenate([[0], np.asarray(coordinates, dtype=np.int64) + 1])
-    parts = []
-    for indices in graded_indices(len(coordinates), degree, powers=powers):
-        padded = np.zeros((len(indices), degree), dtype=np.int64)
-        padded[:, degree - indices.shape[1] :] = labels[indices + 1]
-        parts.append(padded)
-    return np.concatenate(parts)
+    parts = graded_indices(len(coordinates), degree, powers=powers)
+    return np.concatenate([pad_multi_indices(labels[part + 1], degree) for part in parts])
 
 
 def _look_up(

@@ -24,6 +24,7 @@ __all__ = [
     "multi_indices",
     "multiplicities",
     "number_of_multi_indices",
+    "pad_multi_indices",
     "rank_multi_indices",
     "rank_square_free",
     "square_free_indices",
@@ -284,6 +285,41 @@ def unrank_square_free(ranks: npt.ArrayLike, dimension: int, order: int) -> Inde
     d, m = nonnegative_integer("dimension", dimension), nonnegative_integer("order", order)
     array = unrank_multi_indices(ranks, max(d - m + 1, 0), m)
     return array + np.arange(m)
+
+
+def pad_multi_indices(indices: npt.ArrayLike, order: int) -> IndexArray:
+    """Write multi-indices at a higher order, with zeros in front.
+
+    In homogenised indices, where 0 stands for the constant 1, both name the same monomial.
+
+    Parameters
+    ----------
+    indices : array_like of int, shape (N, q)
+        Multi-indices of order q, at most `order`.
+    order : int
+        The order wanted.
+
+    Returns
+    -------
+    ndarray of int64, shape (N, order)
+        The rows stay sorted.
+
+    Raises
+    ------
+    ValueError
+        `order` is below q.
+
+    Examples
+    --------
+    >>> pad_multi_indices([[1, 2]], 3).tolist()
+    [[0, 1, 2]]
+    """
+    rows = np.asarray(indices, dtype=np.int64)
+    if order < rows.shape[1]:
+        raise ValueError(
+            f"order must be at least {rows.shape[1]}, that of the indices; got {order}"
+        )
+    return np.pad(rows, ((0, 0), (order - rows.shape[1], 0)))
 
 
 def multiplicities(indices: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoralg.core.indices import rank_multi_indices
+from tensoralg.core.indices import pad_multi_indices, rank_multi_indices
 from tensoralg.core.monomials import graded_indices
 from tensoralg.solvers.feasible_least_squares import normal_matrix, square_free_products
 
@@ -58,8 +58,7 @@ def largest_deviation(
     squares = square_free_products(mu**2 + var, order)
     worst = 0.0
     for q, (model, second) in enumerate(zip(products, squares, strict=True)):
-        index = np.zeros((len(by_degree[q]), order), dtype=np.int64)
-        index[:, order - q :] = labels[by_degree[q]]
+        index = pad_multi_indices(labels[by_degree[q]], order)
         worst = max(
             worst, _worst(values, index, dimension, weights @ model, weights @ second, rows)
         )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.core.errors import ConvergenceWarning, RankBoundError
-from tensoralg.core.indices import multi_indices, rank_multi_indices
+from tensoralg.core.indices import multi_indices, pad_multi_indices, rank_multi_indices
 from tensoralg.gpu.namespaces import to_numpy
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings, closed_form, starts_from_values
@@ -155,9 +155,7 @@ def _unknown_product(
     for q in range(2, min(order, len(columns)) + 1):
         index = multi_indices(len(columns), q)
         index = columns[index[(np.diff(index, axis=1) > 0).all(axis=1)]]
-        padded = np.concatenate(
-            [np.zeros((len(index), order - q), dtype=np.int64), index + 1], axis=1
-        )
+        padded = pad_multi_indices(index + 1, order)
         unknown = np.flatnonzero(np.isnan(values[rank_multi_indices(padded, dimension + 1)]))
         if len(unknown):
             return [int(j) for j in index[unknown[0]]]
@@ -288,8 +286,7 @@ def observed_rows(accumulator: MomentAccumulator) -> float:
 
 def _up_to(values: Array, order: int, lower: int, dimension: int) -> Array:
     """Homogenised moments of a lower order."""
-    index = multi_indices(dimension + 1, lower)
-    padded = np.concatenate([np.zeros((len(index), order - lower), dtype=np.int64), index], axis=1)
+    padded = pad_multi_indices(multi_indices(dimension + 1, lower), order)
     return np.asarray(values[rank_multi_indices(padded, dimension + 1)])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from tensoralg.core.indices import rank_multi_indices
+from tensoralg.core.indices import pad_multi_indices, rank_multi_indices
 from tensoralg.core.monomials import graded_indices
 from tensoralg.mixtures.homogeneous_start import homogeneous_means
 from tensoralg.mixtures.variances import variances_from_moments
@@ -65,8 +65,7 @@ def square_free_moments(values: Array, order: int, dimension: int) -> list[Array
     """Moments over pairwise distinct indices by degree, out of the homogenised vector."""
     by_degree = []
     for indices in graded_indices(dimension, order):
-        padded = np.zeros((len(indices), order), dtype=np.int64)
-        padded[:, order - indices.shape[1] :] = indices + 1
+        padded = pad_multi_indices(indices + 1, order)
         by_degree.append(values[rank_multi_indices(padded, dimension + 1)])
     return by_degree
 

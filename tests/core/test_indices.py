@@ -13,6 +13,7 @@ from tensoralg.core.indices import (
     multi_indices,
     multiplicities,
     number_of_multi_indices,
+    pad_multi_indices,
     rank_multi_indices,
     rank_square_free,
     square_free_indices,
@@ -142,3 +143,14 @@ def test_bad_arguments() -> None:
         rank_multi_indices(1, 2)
     with pytest.raises(IndexError, match="64 signed bits"):
         rank_multi_indices(np.array([2**64 - 1], dtype=np.uint64), 2)
+
+
+def test_padding_names_the_same_homogenised_monomial():
+    x = np.array([1.0, 2.0, 3.0, 5.0])  # the constant first
+    indices = multi_indices(4, 2)
+    padded = pad_multi_indices(indices, 5)
+    assert padded.shape == (len(indices), 5)
+    assert (np.diff(padded, axis=1) >= 0).all()
+    np.testing.assert_array_equal(x[padded].prod(axis=1), x[indices].prod(axis=1))
+    with pytest.raises(ValueError, match="order must be at least 2"):
+        pad_multi_indices(indices, 1)
