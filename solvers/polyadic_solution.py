@@ -1,0 +1,70 @@
+"""What every engine of polyadic decomposition returns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PolyadicSolution"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolyadicSolution:
+    """Factors of a polyadic model and how they were reached.
+
+    Parameters
+    ----------
+    factors : tuple of arrays, shapes (n_1, r) to (n_N, r)
+        The model is ``sum_s prod_k factors[k][i_k, s]``; weights are absorbed. float64, in the
+        namespace and on the device of the tensor.
+    fit : float
+        ``1 - ||X - model|| / ||X||`` of exactly these factors, in float64 (over the observed
+        cells where there is a mask).
+    status : str
+        "converged": the fit grows by less than the tolerance per iteration. "max_iter": it still
+        grew when the iterations ran out. "stopped": the callback ended it. "degenerate": the
+        iterations ran out while terms of opposite sign grew and cancelled.
+    n_iter : int
+        Iterations that were done.
+    history : array of float64, shape (n_iter,)
+        The fit after every iteration.
+    message : str
+        What happened, and what to do about it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> solution = PolyadicSolution(
+    ...     factors=(np.ones((2, 1)), np.ones((3, 1))),
+    ...     fit=1.0,
+    ...     status="converged",
+    ...     n_iter=1,
+    ...     history=np.ones(1),
+    ...     message="",
+    ... )
+    >>> solution.rank, solution.shape, solution.converged
+    (1, (2, 3), True)
+    """
+
+    factors: tuple[Any, ...]
+    fit: float
+    status: str
+    n_iter: int
+    history: NDArray[np.float64]
+    message: str
+
+    @property
+    def rank(self) -> int:
+        """Number of terms."""
+        return int(self.factors[0].shape[1])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor that is modelled."""
+        return tuple(int(factor.shape[0]) for factor in self.factors)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the tolerance was met."""
+        return self.status == "converged"
