@@ -10,6 +10,7 @@ __version__ = "0.1.0.dev0"
 
 _HOME = {
     "IncompleteSymmetricTensor": "tensoralg.core.incomplete_tensor",
+    "KruskalTensor": "tensoralg.core.kruskal_tensor",
     "SymmetricDecomposition": "tensoralg.core.decompositions",
     "SymmetricTensor": "tensoralg.core.symmetric_tensor",
     "load": "tensoralg.core.persistence",
@@ -19,6 +20,7 @@ _ROOMS = ("completely_positive", "errors", "mixtures", "studies", "symmetric")
 
 __all__ = [
     "IncompleteSymmetricTensor",
+    "KruskalTensor",
     "SymmetricDecomposition",
     "SymmetricTensor",
     "__version__",

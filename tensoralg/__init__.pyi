@@ -7,6 +7,7 @@ from tensoralg.core.decompositions import SymmetricDecomposition as SymmetricDec
 from tensoralg.core.incomplete_tensor import (
     IncompleteSymmetricTensor as IncompleteSymmetricTensor,
 )
+from tensoralg.core.kruskal_tensor import KruskalTensor as KruskalTensor
 from tensoralg.core.persistence import load as load
 from tensoralg.core.persistence import save as save
 from tensoralg.core.symmetric_tensor import SymmetricTensor as SymmetricTensor

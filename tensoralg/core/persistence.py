@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tensoralg.core.decompositions import SymmetricDecomposition
 from tensoralg.core.errors import PersistenceError, TensorAlgError
 from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
+from tensoralg.core.kruskal_tensor import KruskalTensor
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 
 __all__ = ["load", "save"]
@@ -31,11 +32,15 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class _Kind(NamedTuple):
-    """How one type is written: its class, its arrays, and the way back from them."""
+    """How one type is written: its class, its arrays, and the way back from them.
+
+    A series is an attribute that holds several arrays: they are named ``series.0``, ``series.1``.
+    """
 
     type: type
     names: tuple[str, ...]
     restore: Callable[[Arrays], Any]
+    series: str | None = None
 
 
 _KINDS = {
@@ -50,6 +55,12 @@ _KINDS = {
         lambda a: IncompleteSymmetricTensor(
             a["indices"], a["values"], a["order"].item(), a["dimension"].item()
         ),
+    ),
+    "KruskalTensor": _Kind(
+        KruskalTensor,
+        ("weights",),
+        lambda a: KruskalTensor(a["weights"], [a[name] for name in _in_series(a, "factors")]),
+        series="factors",
     ),
     "SymmetricDecomposition": _Kind(
         SymmetricDecomposition,
@@ -67,7 +78,7 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     path : str or path-like
         The file to write, exactly by this name (no ending is added). An existing file is replaced
         in one step once the new one is complete: an interruption leaves the old file whole.
-    value : SymmetricTensor, IncompleteSymmetricTensor or SymmetricDecomposition
+    value : SymmetricTensor, IncompleteSymmetricTensor, SymmetricDecomposition or KruskalTensor
         What to save; dtypes are kept.
 
     Raises
@@ -91,6 +102,8 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     if kind is None:
         raise TypeError(f"cannot save a {type(value).__name__}; accepted are {', '.join(_KINDS)}")
     arrays: dict[str, Any] = {name: _as_array(getattr(value, name)) for name in _KINDS[kind].names}
+    if (series := _KINDS[kind].series) is not None:
+        arrays |= {f"{series}.{k}": _as_array(a) for k, a in enumerate(getattr(value, series))}
     arrays.update(format=np.array(_FORMAT), version=np.array(_VERSION), kind=np.array(kind))
     # through a symbolic link, the file it names is replaced, not the link
     target = os.path.realpath(path)
@@ -117,7 +130,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    SymmetricTensor, IncompleteSymmetricTensor or SymmetricDecomposition
+    SymmetricTensor, IncompleteSymmetricTensor, SymmetricDecomposition or KruskalTensor
         An equal value of the saved type and dtype.
 
     Raises
@@ -150,6 +163,16 @@ def load(path: str | os.PathLike[str]) -> Any:
             ) from error
 
 
+def _in_series(arrays: Arrays, series: str) -> list[str]:
+    """Names of the arrays of a series, in order; one that is missing raises."""
+    count = sum(name.startswith(f"{series}.") for name in arrays)
+    names = [f"{series}.{k}" for k in range(count)]
+    for name in names:
+        if name not in arrays:
+            raise ValueError(f"the array {name!r} is missing")
+    return names
+
+
 def _as_array(value: Any) -> npt.NDArray[Any]:
     return np.array(_NO_ORDER) if value is None else np.asarray(value)
 
@@ -173,7 +196,11 @@ def _read(file: io.BufferedReader) -> Any:
             raise PersistenceError(
                 f"it holds an unknown type {kind!r}; known are {', '.join(_KINDS)}"
             )
-        arrays = {name: _member(archive, name) for name in _KINDS[kind].names}
+        names = [*_KINDS[kind].names]
+        if (series := _KINDS[kind].series) is not None:
+            stored = [name.removesuffix(".npy") for name in archive.namelist()]
+            names += [name for name in stored if name.startswith(f"{series}.")]
+        arrays = {name: _member(archive, name) for name in names}
     try:
         return _KINDS[kind].restore(arrays)
     except (TensorAlgError, ValueError, TypeError, IndexError) as error:
