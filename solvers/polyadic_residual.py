@@ -8,7 +8,15 @@ import numpy as np
 
 from tensoralg.gpu.namespaces import namespace_of
 
-__all__ = ["khatri_rao", "model_squared_norm", "relative_residual", "squared_norm"]
+__all__ = [
+    "block_model",
+    "block_size",
+    "blocks",
+    "khatri_rao",
+    "model_squared_norm",
+    "relative_residual",
+    "squared_norm",
+]
 
 # entries of a block; on the host two float64 buffers of it stay in a core's cache
 _HOST_BLOCK = 2**17
@@ -94,7 +102,7 @@ def squared_norm(tensor: Any, *, mask: Any = None) -> float:
         return math.fsum(parts)
     xp = namespace_of(tensor)
     totals = []
-    for block, _, observed in _blocks(tensor, (), mask, _block_size(xp)):
+    for block, _, observed in blocks(tensor, (), mask, block_size(xp)):
         values = _flat_float64(xp, block, observed)
         totals.append(xp.sum(values * values) if xp is not _NUMPY else values @ values)
     return math.fsum(float(total) for total in totals)
@@ -158,12 +166,12 @@ def khatri_rao(factors: Sequence[Any]) -> Any:
 _NUMPY = namespace_of()
 
 
-def _block_size(xp: Any) -> int:
+def block_size(xp: Any) -> int:
     """Entries that are worked on at a time."""
     return _HOST_BLOCK if xp is _NUMPY else _DEVICE_BLOCK
 
 
-def _blocks(
+def blocks(
     tensor: Any, factors: Sequence[Any], mask: Any, limit: int
 ) -> Iterator[tuple[Any, Sequence[Any], Any]]:
     """Cut a tensor along its first modes into blocks, with the factors that model each.
@@ -185,7 +193,7 @@ def _blocks(
             yield tensor[start:stop, ...], part, None if mask is None else mask[start:stop, ...]
         else:
             rest = [factors[1] * factors[0][start, :], *factors[2:]] if factors else ()
-            yield from _blocks(
+            yield from blocks(
                 tensor[start, ...], rest, None if mask is None else mask[start, ...], limit
             )
 
@@ -204,7 +212,7 @@ def _halves(shape: Sequence[int]) -> int:
     return 1 + int(np.argmin(sizes))
 
 
-def _block_model(factors: Sequence[Any]) -> Any:
+def block_model(factors: Sequence[Any]) -> Any:
     """Entries of the model, as a matrix whose flattening is that of the block."""
     if len(factors) == 1:
         xp = namespace_of(factors[0])
@@ -218,9 +226,9 @@ def _dense_squares(tensor: Any, factors: Sequence[Any], mask: Any) -> tuple[floa
     xp = namespace_of(tensor, *factors)
     wide = [xp.astype(factor, xp.float64, copy=False) for factor in factors]
     errors, norms = [], []
-    for block, part, observed in _blocks(tensor, wide, mask, _block_size(xp)):
+    for block, part, observed in blocks(tensor, wide, mask, block_size(xp)):
         values = _flat_float64(xp, block, observed)
-        model = xp.reshape(_block_model(part), (-1,))
+        model = xp.reshape(block_model(part), (-1,))
         if observed is not None:
             model = xp.where(xp.reshape(observed, (-1,)), model, xp.zeros_like(model))
         if isinstance(model, np.ndarray):

@@ -1,0 +1,222 @@
+"""A polyadic model under alternating least squares: its factors, and one sweep over them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoralg.gpu.namespaces import device_of, namespace_of
+from tensoralg.solvers.dimension_tree import DimensionTree, SparseProducts
+from tensoralg.solvers.polyadic_missing import FilledTensor
+from tensoralg.solvers.polyadic_residual import relative_residual, squared_norm
+from tensoralg.solvers.polyadic_updates import (
+    cancellation,
+    gram_matrix,
+    hadamard,
+    solve_factor,
+    solve_nonnegative_factor,
+    unit_columns,
+)
+
+__all__ = ["AlternatingSweeps"]
+
+FloatArray = NDArray[np.float64]
+
+# relative error of the inner product of a tensor and a model whose products are computed so
+_PRODUCT_ERROR = {
+    "float64": 1e-15,
+    "float32": 1e-7,
+    "tf32": 1e-3,
+    "float16": 1e-3,
+    "bfloat16": 1e-2,
+    "int8": 1e-2,
+    "float8": 1e-1,
+}
+
+
+class AlternatingSweeps:
+    """Unit columns in the tensor's dtype, weights and Gram matrices in float64, and their update.
+
+    The columns are rounded to the tensor's dtype before anything is computed from them: what a
+    float32 product multiplies is exactly the model whose norm is taken, and its rounding does not
+    enter the fit.
+
+    Parameters
+    ----------
+    tensor : array, SparseTensor or TensorBlocks, shape (n_1, .., n_N)
+        N >= 2, float32 or float64, not zero.
+    factors : sequence of N arrays, shapes (n_k, r)
+        Where the sweeps start.
+    nonnegative : bool, default False
+        Update by HALS.
+    mask : bool array of the tensor's shape, optional
+        True: observed.
+    policy : PrecisionPolicy, optional
+        Of the products with the tensor itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sweeps = AlternatingSweeps(np.ones((2, 3)), [np.ones((2, 1)), np.ones((3, 1))])
+    >>> sweeps.sweep()
+    >>> sweeps.exact_fit()
+    1.0
+    """
+
+    def __init__(
+        self,
+        tensor: Any,
+        factors: Sequence[Any],
+        *,
+        nonnegative: bool = False,
+        mask: Any = None,
+        policy: Any = None,
+    ) -> None:
+        self.tensor, self.mask = tensor, mask
+        self.shape = tuple(int(n) for n in tensor.shape)
+        self.rank = int(factors[0].shape[1])
+        self.nonnegative = nonnegative
+        self.squared_norm = squared_norm(tensor, mask=mask)
+        self.precision = _precision(tensor, policy)
+        self._dtype = _working_dtype(tensor, factors[0])
+        self._filled = None if mask is None else FilledTensor(tensor, mask, factors)
+        self._last: Any = None
+        self._products: Any = None
+        self._policy = policy
+        self.restore(factors)
+
+    @property
+    def factors(self) -> tuple[Any, ...]:
+        """The model in float64, its weights in the factor that was solved for last."""
+        xp = namespace_of(*self._units)
+        wide = [xp.astype(unit, xp.float64, copy=True) for unit in self._units]
+        wide[-1] = self._last if self._last is not None else wide[-1] * self._row(self.weights)
+        return tuple(wide)
+
+    @property
+    def formula_noise(self) -> float:
+        """Error that `formula_fit` may have."""
+        error = max(1.0 - self.formula_fit, 0.0)
+        noise = _PRODUCT_ERROR[self.precision]
+        return noise / (2.0 * max(error, math.sqrt(noise)))
+
+    @property
+    def cancellation(self) -> float:
+        """How much larger the terms are together than their sum."""
+        return cancellation(self.weights, math.sqrt(max(self._model_square(), 0.0)))
+
+    def restore(self, factors: Sequence[Any]) -> None:
+        """Continue from other factors.
+
+        Parameters
+        ----------
+        factors : sequence of N arrays, shapes (n_k, r)
+            Copied.
+        """
+        self._units, self.weights = [], np.ones(self.rank)
+        for factor in factors:
+            xp = namespace_of(factor)
+            wide = xp.astype(factor, xp.float64, copy=False)
+            plain = xp.ones_like(wide) / math.sqrt(factor.shape[0])
+            unit, norms = unit_columns(wide, xp.astype(plain, self._dtype))
+            self._units.append(unit)
+            self.weights = self.weights * norms
+        self.grams = [gram_matrix(unit) for unit in self._units]
+        self._last = None
+        self._refresh()
+
+    def sweep(self) -> None:
+        """Replace every factor once by the best one given the others."""
+        for mode in range(len(self.shape)):
+            self._update(mode)
+        if self._filled is not None:
+            self._refresh()
+
+    def exact_fit(self) -> float:
+        """Evaluate the fit in float64 from the differences of the entries."""
+        if self._filled is not None:
+            return 1.0 - math.sqrt(self._filled.squared_error / self.squared_norm)
+        return 1.0 - relative_residual(self.tensor, self.factors)
+
+    def balanced(self) -> list[Any]:
+        """Give the factors with the weights shared evenly between the modes."""
+        root = self._row(self.weights ** (1.0 / len(self.shape)))
+        xp = namespace_of(*self._units)
+        return [xp.astype(unit, xp.float64) * root for unit in self._units]
+
+    def _refresh(self) -> None:
+        """Give the tree all factors; fill the unobserved cells from them where there is a mask."""
+        if self._filled is not None:
+            self._filled.fill(self.factors)
+            self.formula_fit = self.exact_fit()
+        if self._products is None:
+            data = self.tensor if self._filled is None else self._filled.tensor
+            if hasattr(data, "coordinates"):
+                self._products = SparseProducts(data, self._units)
+            else:
+                self._products = DimensionTree(data, self._units, policy=self._policy)
+            return
+        if self._filled is not None:
+            self._products.forget()
+        for mode, unit in enumerate(self._units):
+            self._products.replace(mode, unit)
+
+    def _update(self, mode: int) -> None:
+        """Solve for one factor."""
+        raw = self._products.product(mode)
+        xp = namespace_of(raw)
+        product = xp.astype(raw, xp.float64, copy=False)
+        gram = hadamard([g for k, g in enumerate(self.grams) if k != mode])
+        if self.nonnegative:
+            old = xp.astype(self._units[mode], xp.float64) * self._row(self.weights)
+            factor = solve_nonnegative_factor(gram, product, old)
+        else:
+            factor = solve_factor(gram, product, precision=self.precision)
+        self._units[mode], self.weights = unit_columns(factor, self._units[mode])
+        self.grams[mode] = gram_matrix(self._units[mode])
+        self._products.replace(mode, self._units[mode])
+        if mode == len(self.shape) - 1:
+            self._last = factor
+            self._note_fit(gram, product, factor)
+
+    def _note_fit(self, gram: FloatArray, product: Any, factor: Any) -> None:
+        """Expand the squared error, from products that are at hand."""
+        if self._filled is not None:
+            return
+        xp = namespace_of(product)
+        inner = float(xp.sum(product * factor))
+        model = float(np.sum(gram * gram_matrix(factor)))
+        square = max(self.squared_norm - 2.0 * inner + model, 0.0)
+        self.formula_fit = 1.0 - math.sqrt(square / self.squared_norm)
+
+    def _model_square(self) -> float:
+        """Squared norm of the model."""
+        return float(self.weights @ hadamard(self.grams) @ self.weights)
+
+    def _row(self, values: FloatArray) -> Any:
+        """Host numbers, one per term, next to the factors."""
+        unit = self._units[0]
+        if isinstance(unit, np.ndarray):
+            return values
+        return namespace_of(unit).asarray(values, device=device_of(unit))
+
+
+def _precision(tensor: Any, policy: Any) -> str:
+    """Name of the arithmetic of the products with the tensor."""
+    own = "float32" if str(_values(tensor).dtype).endswith("float32") else "float64"
+    if policy is None or policy.name == "float64":
+        return own
+    return str(policy.name)
+
+
+def _values(tensor: Any) -> Any:
+    """Whatever carries the dtype of the entries."""
+    return tensor.values if hasattr(tensor, "coordinates") else tensor
+
+
+def _working_dtype(tensor: Any, factor: Any) -> Any:
+    """Dtype of the factors in products with the tensor."""
+    xp = namespace_of(factor)
+    return xp.float32 if str(_values(tensor).dtype).endswith("float32") else xp.float64
