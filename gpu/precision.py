@@ -13,7 +13,13 @@ import numpy as np
 
 from tensoralg.gpu.namespaces import namespace_of
 
-__all__ = ["PRECISIONS", "PrecisionPolicy", "precision_policy", "round_operand"]
+__all__ = [
+    "PRECISIONS",
+    "PrecisionPolicy",
+    "largest_magnitude",
+    "precision_policy",
+    "round_operand",
+]
 
 _ROUNDINGS = ("nearest", "stochastic")
 _FLOAT32_BITS = 23
@@ -119,12 +125,43 @@ def precision_policy(name: str, *, rounding: str = "nearest") -> PrecisionPolicy
     return PrecisionPolicy(name, storage, multiply, accumulate, rounding, scaling)
 
 
+def largest_magnitude(x: Any) -> float:
+    """Find the largest absolute value of an array; it must be finite.
+
+    Parameters
+    ----------
+    x : array
+        Real, not empty, of any shape and namespace.
+
+    Returns
+    -------
+    float
+        max |x|.
+
+    Raises
+    ------
+    ValueError
+        If x holds NaN or infinity.
+
+    Examples
+    --------
+    >>> largest_magnitude(np.array([1.0, -2.0]))
+    2.0
+    """
+    xp = namespace_of(x)
+    top = max(float(xp.max(x)), -float(xp.min(x)))
+    if not math.isfinite(top):
+        raise ValueError("x holds NaN or infinity; only finite values can be rounded")
+    return top
+
+
 def round_operand(
     x: Any,
     policy: PrecisionPolicy,
     *,
     rng: int | np.random.Generator | None = None,
     axis: int = -1,
+    largest: float | None = None,
 ) -> Any:
     """Round an array to the values that the policy's products can hold.
 
@@ -139,6 +176,9 @@ def round_operand(
     axis : int, default -1
         For scaling by rows: the axis along which one scale is shared, which must be the summed
         one for the scales to factor out of a product.
+    largest : float, optional
+        For scaling by tensor: the magnitude that gets to the top of the format, where x is one
+        block of a larger array; the default is the largest of x.
 
     Returns
     -------
@@ -162,26 +202,19 @@ def round_operand(
         return xp.astype(x, xp.float64, copy=False)
     if math.prod(x.shape) == 0:
         return xp.astype(x, xp.float32)
-    top = _largest_magnitude(x, xp)
+    top = largest_magnitude(x)
     _refuse_overflow(top, _FORMATS["float32"], "nearest")
+    reach = max(top, largest or 0.0)
     if policy.multiply == "int8":
         return _round_rows(x, policy, rng, axis, xp)
     form = _FORMATS[policy.multiply]
-    scale = _power_of_two(form.largest / top) if policy.scaling == "tensor" and top > 0 else 1.0
+    scale = _power_of_two(form.largest / reach) if policy.scaling == "tensor" and reach else 1.0
     _refuse_overflow(top * scale, form, policy.rounding)
     if policy.multiply == "float32":
         return xp.astype(x, xp.float32, copy=False)
     if isinstance(x, np.ndarray):
         return _round_numpy(x, form, scale, _seed(policy, rng))
     return _round_generic(x, form, scale, policy, rng, xp)
-
-
-def _largest_magnitude(x: Any, xp: Any) -> float:
-    """Largest absolute value; an error where it is not finite."""
-    top = max(float(xp.max(x)), -float(xp.min(x)))
-    if not math.isfinite(top):
-        raise ValueError("x holds NaN or infinity; only finite values can be rounded")
-    return top
 
 
 def _refuse_overflow(top: float, form: _Format, rounding: str) -> None:

@@ -1,0 +1,293 @@
+"""Compiled contractions of dense tensors, imported on first use: numba is slow to load.
+
+All read the tensor once, in the order of its memory, and keep their sums in vector registers;
+nothing is packed or copied. Arrays are flat and contiguous. How many vectors a rank takes is
+the length of a tuple argument, so that numba compiles one version for each.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from tensoralg.gpu.vector_code import VectorCode
+
+__all__ = ["contract_inner", "contract_last", "contract_sums"]
+
+FloatArray = NDArray[np.floating]
+Count = tuple[int, ...]
+
+# a block of the result stays in the first-level cache while blocks of the tensor pass by
+_COLUMNS = 512
+_DEPTH = 32
+
+
+@intrinsic(prefer_literal=True)
+def _multiply_rows(
+    typing: Any, c: Any, to: Any, a: Any, at: Any, row: Any, b: Any, depth: Any, rank: Any,
+    rows: Any, vectors: Any,
+) -> Any:  # fmt: skip
+    """c[i, s] = sum_k a[i, k] b[k, s]: elements of a are spread over vectors of ranks s.
+
+    b is padded with zeros to whole vectors; `row` is the distance of the rows of a.
+    """
+    n_rows, n_vectors = len(rows), len(vectors)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        c, to, a, at, row, b, depth, rank = arguments[:8]
+        code = VectorCode(context, builder, signature.args[0].dtype)
+        target = code.start_of(signature.args[0], c, to)
+        source = code.start_of(signature.args[2], a, at)
+        factor = code.start_of(signature.args[5], b, code.integer(0))
+        starts = [code.at(source, builder.mul(code.integer(i), row)) for i in range(n_rows)]
+        width = code.integer(n_vectors * code.lanes)
+        with code.loop(depth, [code.zero] * (n_rows * n_vectors)) as loop:
+            line = code.at(factor, builder.mul(loop.index, width))
+            columns = [
+                code.load(code.at(line, code.integer(v * code.lanes))) for v in range(n_vectors)
+            ]
+            sums = []
+            for i, start in enumerate(starts):
+                x = code.load_scalar(code.at(start, loop.index))
+                for v, column in enumerate(columns):
+                    old = loop.values[i * n_vectors + v]
+                    sums.append(code.fused_multiply_add(x, column, old))
+            loop.advance(sums)
+        for i in range(n_rows):
+            line = code.at(target, builder.mul(code.integer(i), rank))
+            _store_ranks(code, line, loop.values[i * n_vectors : (i + 1) * n_vectors], rank)
+        return context.get_dummy_value()
+
+    return _void(c, to, a, at, row, b, depth, rank, rows, vectors), generate
+
+
+@intrinsic(prefer_literal=True)
+def _multiply_columns(
+    typing: Any, c: Any, to: Any, a: Any, at: Any, column: Any, b: Any, begin: Any, depth: Any,
+    rank: Any, first: Any, add: Any, chunk: Any,
+) -> Any:  # fmt: skip
+    """c[j, first + s] (+)= sum_k a[k, j] b[k, s] for one vector of j and a chunk of ranks s.
+
+    `column` is the distance of a[k, j] and a[k + 1, j]; b holds the chunk only, row by row, and
+    `begin` is where its first row lies; `add` keeps the old c.
+    """
+    n_ranks = len(chunk)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        c, to, a, at, column, b, begin, depth, rank, first, add = arguments[:11]
+        code = VectorCode(context, builder, signature.args[0].dtype)
+        target = code.at(code.start_of(signature.args[0], c, to), first)
+        source = code.start_of(signature.args[2], a, at)
+        factor = code.start_of(signature.args[5], b, begin)
+        with code.loop(depth, [code.zero] * n_ranks) as loop:
+            x = code.load(code.at(source, builder.mul(loop.index, column)))
+            line = code.at(factor, builder.mul(loop.index, code.integer(n_ranks)))
+            loop.advance(
+                [
+                    code.fused_multiply_add(
+                        code.load_scalar(code.at(line, code.integer(s))), x, loop.values[s]
+                    )
+                    for s in range(n_ranks)
+                ]
+            )
+        for s in range(0, n_ranks, code.lanes):
+            square = loop.values[s : s + code.lanes]
+            square += [code.undefined] * (code.lanes - len(square))
+            mask = code.below(builder.sub(builder.sub(rank, first), code.integer(s)))
+            # lanes past the chunk belong to the next one
+            mask = builder.and_(mask, code.below(code.integer(n_ranks - s)))
+            kept = builder.and_(mask, code.below(builder.mul(add, code.integer(code.lanes))))
+            for j, value in enumerate(code.transpose(square)):
+                line = code.at(
+                    target, builder.add(builder.mul(code.integer(j), rank), code.integer(s))
+                )
+                old = code.masked_load(line, kept)
+                code.masked_store(builder.fadd(value, old), line, mask)
+        return context.get_dummy_value()
+
+    return _void(c, to, a, at, column, b, begin, depth, rank, first, add, chunk), generate
+
+
+@intrinsic(prefer_literal=True)
+def _multiply_ranks(
+    typing: Any, c: Any, to: Any, a: Any, at: Any, row: Any, step: Any, b: Any, depth: Any,
+    rank: Any, first: Any, rows: Any, vectors: Any,
+) -> Any:  # fmt: skip
+    """c[i, s] = sum_k a[i, k, s] b[k, s] for some rows i and vectors of ranks s from `first` on.
+
+    `row` and `step` are the distances along i and k.
+    """
+    n_rows, n_vectors = len(rows), len(vectors)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        c, to, a, at, row, step, b, depth, rank, first = arguments[:10]
+        code = VectorCode(context, builder, signature.args[0].dtype)
+        target = code.at(code.start_of(signature.args[0], c, to), first)
+        source = code.at(code.start_of(signature.args[2], a, at), first)
+        factor = code.start_of(signature.args[6], b, first)
+        left = builder.sub(rank, first)
+        starts = [code.at(source, builder.mul(code.integer(i), row)) for i in range(n_rows)]
+        last = code.below(builder.sub(left, code.integer((n_vectors - 1) * code.lanes)))
+
+        def read(line: Any, v: int) -> Any:
+            address = code.at(line, code.integer(v * code.lanes))
+            return code.load(address) if v < n_vectors - 1 else code.masked_load(address, last)
+
+        with code.loop(depth, [code.zero] * (n_rows * n_vectors)) as loop:
+            line = code.at(factor, builder.mul(loop.index, rank))
+            columns = [read(line, v) for v in range(n_vectors)]
+            offset = builder.mul(loop.index, step)
+            sums = []
+            for i, start in enumerate(starts):
+                for v, column in enumerate(columns):
+                    x = read(code.at(start, offset), v)
+                    old = loop.values[i * n_vectors + v]
+                    sums.append(code.fused_multiply_add(x, column, old))
+            loop.advance(sums)
+        for i in range(n_rows):
+            line = code.at(target, builder.mul(code.integer(i), rank))
+            _store_ranks(code, line, loop.values[i * n_vectors : (i + 1) * n_vectors], left)
+        return context.get_dummy_value()
+
+    return _void(c, to, a, at, row, step, b, depth, rank, first, rows, vectors), generate
+
+
+def _void(*arguments: Any) -> Any:
+    """Signature of a procedure: indices are machine integers, arrays and tuples stay."""
+    return types.void(
+        *(types.intp if isinstance(kind, types.Integer) else kind for kind in arguments)
+    )
+
+
+def _store_ranks(code: VectorCode, line: Any, values: list[Any], rank: Any) -> None:
+    """Write the sums of one row; only the last vector can be partly empty."""
+    for v, value in enumerate(values):
+        left = code.builder.sub(rank, code.integer(v * code.lanes))
+        code.masked_store(value, code.at(line, code.integer(v * code.lanes)), code.below(left))
+
+
+@numba.njit(cache=True, nogil=True)
+def contract_last(
+    tensor: FloatArray,
+    factor: FloatArray,
+    out: FloatArray,
+    begin: int,
+    end: int,
+    size: int,
+    rank: int,
+    rows: Count,
+    vectors: Count,
+) -> None:
+    """Rows begin .. end - 1 of out (left, rank) = tensor (left, size) times a padded factor.
+
+    There must be at least ``len(rows)`` rows: the last tile may overlap its neighbour.
+    """
+    step = len(rows)
+    for i in range(begin, end, step):
+        i = min(i, end - step)
+        _multiply_rows(out, i * rank, tensor, i * size, size, factor, size, rank, rows, vectors)
+
+
+@numba.njit(cache=True, nogil=True)
+def contract_inner(
+    tensor: FloatArray,
+    factor: FloatArray,
+    out: FloatArray,
+    lefts: tuple[int, int],
+    columns: tuple[int, int],
+    shape: tuple[int, int],
+    rank: int,
+    lanes: int,
+    blocked: bool,
+    chunk: Count,
+) -> None:
+    """Sum tensor (left, size, right) times factor over the middle: out (left, right, rank).
+
+    Computes the given ranges of left and right; the latter spans at least one vector. The
+    factor comes as chunks (number of chunks, size, len(chunk)), padded with zeros. `blocked`
+    cuts planes of the tensor that do not fit a cache.
+    """
+    size, right = shape
+    start, stop = columns
+    width, deep = (_COLUMNS, _DEPTH) if blocked else (stop - start, size)
+    whole = start + (stop - start) // lanes * lanes
+    for i in range(lefts[0], lefts[1]):
+        plane, target = i * size * right, i * right * rank
+        for j0 in range(start, whole, width):
+            j1 = min(j0 + width, whole)
+            for k0 in range(0, size, deep):
+                depth = min(deep, size - k0)
+                for j in range(j0, j1, lanes):
+                    _columns(
+                        out, target + j * rank, tensor, plane + k0 * right + j, right,
+                        factor, k0, depth, size, rank, 1 if k0 > 0 else 0, chunk,
+                    )  # fmt: skip
+        if whole < stop:
+            # the last tile overlaps its neighbour, and so starts from nothing
+            j = stop - lanes
+            _columns(
+                out, target + j * rank, tensor, plane + j, right, factor, 0, size, size, rank, 0,
+                chunk,
+            )  # fmt: skip
+
+
+@numba.njit(inline="never", nogil=True)
+def _columns(
+    out: FloatArray,
+    to: int,
+    tensor: FloatArray,
+    at: int,
+    right: int,
+    factor: FloatArray,
+    k0: int,
+    depth: int,
+    size: int,
+    rank: int,
+    add: int,
+    chunk: Count,
+) -> None:
+    """One vector of columns for all chunks of ranks."""
+    count = len(chunk)
+    for first in range(0, rank, count):
+        begin = first * size + k0 * count
+        _multiply_columns(out, to, tensor, at, right, factor, begin, depth, rank, first, add, chunk)
+
+
+@numba.njit(cache=True, nogil=True)
+def contract_sums(
+    partial: FloatArray,
+    factor: FloatArray,
+    out: FloatArray,
+    lefts: tuple[int, int],
+    shape: tuple[int, int],
+    rank: int,
+    lanes: int,
+    rows: Count,
+    vectors: Count,
+) -> None:
+    """Sum partial (left, k, right, rank) * factor (k, rank) over k: out (left, right, rank).
+
+    Tiles run along `right`, or along `left` where right is 1; there must be ``len(rows)`` of
+    them at least.
+    """
+    size, right = shape
+    step = len(rows)
+    for first in range(0, rank, len(vectors) * lanes):
+        if right == 1:
+            for i in range(lefts[0], lefts[1], step):
+                i = min(i, lefts[1] - step)
+                _multiply_ranks(
+                    out, i * rank, partial, i * size * rank, size * rank, rank,
+                    factor, size, rank, first, rows, vectors,
+                )  # fmt: skip
+            continue
+        for i in range(lefts[0], lefts[1]):
+            for j in range(0, right, step):
+                j = min(j, right - step)
+                _multiply_ranks(
+                    out, (i * right + j) * rank, partial, (i * size * right + j) * rank, rank,
+                    right * rank, factor, size, rank, first, rows, vectors,
+                )  # fmt: skip
