@@ -1,51 +1,142 @@
 """Matricized tensor times Khatri-Rao product (MTTKRP), without either of the two matrices."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tensoralg.gpu.mode_contraction import contract_mode, contract_partial
+import numpy as np
+
+from tensoralg.core.errors import ShapeError
+from tensoralg.gpu.mode_contraction import contract_mode, contract_partial, khatri_rao
+from tensoralg.gpu.namespaces import namespace_of
+from tensoralg.gpu.precision import PrecisionPolicy
 
 __all__ = ["mttkrp"]
 
 
-def mttkrp(tensor: Any, factors: Sequence[Any], mode: int, *, policy: Any = None) -> Any:
+def mttkrp(
+    tensor: Any,
+    factors: Sequence[Any],
+    mode: int,
+    *,
+    policy: PrecisionPolicy | None = None,
+    rng: int | np.random.Generator | None = None,
+) -> Any:
     """Multiply a tensor by the columns of all factors but one.
 
     ``result[i, s] = sum tensor[i_0, ..., i_{N-1}] * prod_{k != mode} factors[k][i_k, s]``, the
-    sum over all indices with i_mode = i.
+    sum over all indices with i_mode = i. The tensor is read once, where it lies: a group of
+    leading or of trailing modes is contracted in one product, the other modes follow in its
+    small result.
 
     Parameters
     ----------
-    tensor : array, shape (n_0, ..., n_{N-1})
-        float32 or float64, N >= 2, or a `SparseTensor`.
+    tensor : array, shape (n_0, ..., n_{N-1}), or SparseTensor
+        float32 or float64, N >= 2, of any namespace. C and Fortran order are read where they
+        lie; other numpy layouts are copied first.
     factors : sequence of N arrays, shape (n_k, r)
-        Same namespace and dtype; ``factors[mode]`` is not read.
+        Same namespace; numpy factors are brought to the tensor's dtype. ``factors[mode]`` is
+        not read beyond its shape.
     mode : int
         0 <= mode < N.
     policy : PrecisionPolicy, optional
-        Rounds the operands of every product first.
+        Rounds the operands of the product with the tensor first; later sums are float32 (float64
+        for the policy "float64").
+    rng : int, numpy.random.Generator or None
+        Source of stochastic rounding.
 
     Returns
     -------
     array, shape (n_mode, r)
-        C-contiguous, in the dtype of the operands.
+        C-contiguous, in the tensor's dtype (with a policy: float32, or float64 for "float64").
+
+    Raises
+    ------
+    ShapeError
+        If the factors do not fit the tensor.
+    ValueError
+        If `mode` is out of range, or a policy is given with a sparse tensor.
+
+    References
+    ----------
+    K. Hayashi, G. Ballard, Y. Jiang, M. J. Tobia, "Shared-memory parallelization of MTTKRP for
+    dense tensors", arXiv 1708.08976.
 
     Examples
     --------
-    >>> import numpy as np
     >>> mttkrp(np.ones((2, 3)), [np.ones((2, 1)), np.full((3, 1), 2.0)], 0).tolist()
     [[6.0], [6.0]]
     """
+    shape = tuple(tensor.shape)
+    _check(shape, factors, mode)
     if hasattr(tensor, "coordinates"):
+        if policy is not None:
+            raise ValueError("policy: sparse tensors are multiplied in their own precision only")
         from tensoralg.gpu.sparse_kernels import sparse_mttkrp
 
         return sparse_mttkrp(tensor, factors, mode)
-    order = len(tensor.shape)
-    # an outer mode first: its product is one matrix product
-    first = 0 if mode == order - 1 else order - 1
-    partial = contract_mode(tensor, factors[first], first, policy=policy)
-    for k in reversed(range(order)):
-        if k in (first, mode):
-            continue
-        partial = contract_partial(partial, factors[k], k - (first < k))
+    if (
+        isinstance(tensor, np.ndarray)
+        and tensor.flags.f_contiguous
+        and not tensor.flags.c_contiguous
+    ):
+        # the transposed tensor has the same memory in C order
+        return mttkrp(tensor.T, factors[::-1], len(shape) - 1 - mode, policy=policy, rng=rng)
+    return _contract_group(
+        tensor, factors, mode, _best_group(shape, mode, factors[0].shape[1]), policy, rng
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Neighbouring modes first .. last that the product with the tensor sums over."""
+
+    first: int
+    last: int
+
+
+def _check(shape: tuple[int, ...], factors: Sequence[Any], mode: int) -> None:
+    """Raise unless there is one factor of the right shape for every mode."""
+    if len(shape) < 2:
+        raise ShapeError(f"tensor: at least two modes are needed, got shape {shape}")
+    if not 0 <= mode < len(shape):
+        raise ValueError(f"mode: expected 0 .. {len(shape) - 1}, got {mode}")
+    found = [tuple(factor.shape) for factor in factors]
+    rank = found[0][-1] if found and len(found[0]) == 2 else "r"
+    expected = [(size, rank) for size in shape]
+    if found != expected:
+        raise ShapeError(f"factors: expected shapes {expected}, got {found}")
+
+
+def _best_group(shape: tuple[int, ...], mode: int, rank: int) -> _Group:
+    """Find the leading or trailing modes whose product needs the least extra memory."""
+    order = len(shape)
+    groups = [_Group(0, k) for k in range(mode)]
+    groups += [_Group(k, order - 1) for k in range(order - 1, mode, -1)]
+
+    def extra(group: _Group) -> int:
+        size = math.prod(shape[group.first : group.last + 1])
+        result = math.prod(shape) // max(size, 1)
+        # a single factor lies there already, and so does the last result
+        return (size if group.last > group.first else 0) + (result if result != shape[mode] else 0)
+
+    return min(groups, key=extra)
+
+
+def _contract_group(
+    tensor: Any, factors: Sequence[Any], mode: int, group: _Group, policy: Any, rng: Any
+) -> Any:
+    """Contract one group of modes with the tensor, then the rest one by one."""
+    xp = namespace_of(tensor, *factors)
+    shape = tuple(tensor.shape)
+    merged = math.prod(shape[group.first : group.last + 1])
+    view = xp.reshape(tensor, (*shape[: group.first], merged, *shape[group.last + 1 :]))
+    columns = khatri_rao(factors[group.first : group.last + 1])
+    partial = contract_mode(view, columns, group.first, policy=policy, rng=rng)
+    rest = [k for k in range(len(shape)) if not group.first <= k <= group.last]
+    # the largest mode first leaves the least for the others
+    for k in sorted((k for k in rest if k != mode), key=lambda k: -shape[k]):
+        partial = contract_partial(partial, factors[k], rest.index(k))
+        rest.remove(k)
     return partial
