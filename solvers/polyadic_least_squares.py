@@ -11,14 +11,17 @@ from tensoralg.solvers.polyadic_gradient import residual_gradient
 from tensoralg.solvers.polyadic_residual import squared_norm
 from tensoralg.solvers.polyadic_solution import PolyadicSolution
 
-__all__ = ["polyadic_least_squares"]
+__all__ = ["LeastSquaresIteration", "polyadic_least_squares"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Callback = Callable[[int, float, Sequence[FloatArray]], Any]
 
 _MAX_CONJUGATE_STEPS = 60
 _LARGEST_DAMPING = 1e10
 _SMALLEST_DAMPING = 1e-15
+_TRUSTED_DAMPING = 1e-5  # below it a step is practically undamped
+_EPSILON = 1e-15
 _DEGENERATE = 1e3  # norm of the largest term over the tensor's: such terms cancel
 
 
@@ -30,7 +33,7 @@ def polyadic_least_squares(
     tol: float = 1e-8,
     mask: NDArray[np.bool_] | None = None,
     damping: float = 1e-3,
-    callback: Callable[[int, float], Any] | None = None,
+    callback: Callback | None = None,
 ) -> PolyadicSolution:
     """Fit a polyadic model by damped Gauss-Newton steps in all factors at once.
 
@@ -58,7 +61,7 @@ def polyadic_least_squares(
     damping : float, default 1e-3
         D at the start, relative to the mean diagonal of J'J in each mode.
     callback : callable, optional
-        Called as ``callback(iteration, fit)``; a truthy return stops.
+        Called as ``callback(iteration, fit, factors)`` after every step; a truthy return stops.
 
     Returns
     -------
@@ -81,40 +84,48 @@ def polyadic_least_squares(
     >>> found.status, round(found.fit, 9)
     ('converged', 1.0)
     """
-    norm = math.sqrt(squared_norm(tensor, mask=mask))
-    iteration = _Iteration(tensor, factors, mask, norm, damping)
-    status = iteration.run(max_iter, tol, callback)
-    terms = np.prod([np.linalg.norm(f, axis=0) for f in iteration.factors], axis=0)
-    if status == "max_iter" and terms.size and terms.max() > _DEGENERATE * norm:
-        status = "degenerate"
-    messages = {
-        "converged": "the fit no longer grows",
-        "max_iter": "the fit still grew when max_iter was reached; raise max_iter or tol",
-        "stopped": "the callback stopped the iteration",
-        "degenerate": "terms grow and cancel each other: no best approximation of this rank may "
-        "exist; lower the rank",
-    }
-    return PolyadicSolution(
-        factors=tuple(iteration.factors),
-        fit=iteration.fit,
-        status=status,
-        n_iter=len(iteration.history),
-        history=np.array(iteration.history),
-        message=messages[status],
-    )
+    iteration = LeastSquaresIteration(tensor, factors, mask=mask, damping=damping)
+    return iteration.solution(iteration.run(max_iter, tol, callback))
 
 
-class _Iteration:
-    """The current factors, stacked in one array, with value and gradient; the damping."""
+_MESSAGES = {
+    "converged": "the fit no longer grows",
+    "max_iter": "the fit still grew when max_iter was reached; raise max_iter or tol",
+    "stopped": "the callback stopped the iteration",
+    "degenerate": "terms grow and cancel each other: no best approximation of this rank may "
+    "exist; lower the rank",
+}
+
+
+class LeastSquaresIteration:
+    """The iteration of `polyadic_least_squares`, to be continued at will.
+
+    Parameters
+    ----------
+    tensor, factors, mask, damping
+        As there.
+    norm : float, optional
+        Norm of the tensor, where it is known.
+
+    Examples
+    --------
+    >>> ones = [np.ones((n, 1)) for n in (2, 3, 4)]
+    >>> iteration = LeastSquaresIteration(np.full((2, 3, 4), 2.0), ones)
+    >>> iteration.fit, iteration.run(20, 1e-8), round(iteration.fit, 9)
+    (0.5, 'converged', 1.0)
+    """
 
     def __init__(
         self,
         tensor: Any,
         factors: Sequence[FloatArray],
-        mask: NDArray[np.bool_] | None,
-        norm: float,
-        damping: float,
+        *,
+        mask: NDArray[np.bool_] | None = None,
+        damping: float = 1e-3,
+        norm: float | None = None,
     ) -> None:
+        if norm is None:
+            norm = math.sqrt(squared_norm(tensor, mask=mask))
         self.tensor, self.mask, self.norm = tensor, mask, norm
         self.offsets = np.concatenate([[0], np.cumsum(tensor.shape)]).astype(np.int64)
         self.flat = np.concatenate([np.asarray(f, dtype=np.float64) for f in factors])
@@ -138,28 +149,78 @@ class _Iteration:
         """One minus the relative residual."""
         return 1.0 - self._relative(self.value)
 
-    def run(self, max_iter: int, tol: float, callback: Callable[[int, float], Any] | None) -> str:
-        """Step until the fit no longer grows; return the status."""
+    def run(self, max_iter: int, tol: float, callback: Callback | None = None) -> str:
+        """Step until the fit no longer grows.
+
+        Parameters
+        ----------
+        max_iter : int
+            Largest number of steps.
+        tol : float
+            Smallest growth of the fit.
+        callback : callable, optional
+            As in `polyadic_least_squares`.
+
+        Returns
+        -------
+        str
+            "converged", "max_iter" or "stopped".
+        """
         if self.norm == 0.0 or self.flat.shape[1] == 0:
             return "converged"
         slow = 0
-        for k in range(max_iter):
+        for _ in range(max_iter):
             before = self._relative(self.value)
-            predicted, accepted = self._step()
+            step, predicted = self._propose()
+            # growth of the fit that the model foresees
+            foreseen = before - self._relative(max(self.value - predicted, 0.0))
+            trusted = self.damping <= _TRUSTED_DAMPING
+            if trusted and foreseen <= 0.1 * tol and foreseen <= 0.1 * before:
+                return "converged"
+            ratio = self._try(step, predicted)
             gain = before - self._relative(self.value)
             self.history.append(self.fit)
-            if callback is not None and callback(k + 1, self.fit):
+            if callback is not None and callback(len(self.history), self.fit, self.factors):
                 return "stopped"
-            if accepted:
-                slow = slow + 1 if gain <= tol and gain <= 0.1 * before else 0
-                if slow == 2:
+            if ratio is None:
+                if self.damping > _LARGEST_DAMPING or not predicted > _EPSILON * self.value:
                     return "converged"
-            elif self.damping > _LARGEST_DAMPING or not predicted > 1e-15 * self.value:
-                return "converged"
+            elif gain <= tol and gain <= 0.1 * before:
+                # one step is enough where it was undamped and did what the model foresaw
+                slow += 2 if trusted and 0.5 < ratio < 1.5 else 1
+                if slow >= 2:
+                    return "converged"
+            else:
+                slow = 0
         return "max_iter"
 
-    def _step(self) -> tuple[float, bool]:
-        """Try one step; return the decrease of the linear model and whether it was taken."""
+    def solution(self, status: str) -> PolyadicSolution:
+        """Put the current factors in a solution.
+
+        Parameters
+        ----------
+        status : str
+            What `run` returned.
+
+        Returns
+        -------
+        PolyadicSolution
+            Its status is "degenerate" instead of "max_iter" where huge terms cancel.
+        """
+        terms = np.prod([np.linalg.norm(f, axis=0) for f in self.factors], axis=0)
+        if status == "max_iter" and terms.size and terms.max() > _DEGENERATE * self.norm:
+            status = "degenerate"
+        return PolyadicSolution(
+            factors=tuple(self.factors),
+            fit=self.fit,
+            status=status,
+            n_iter=len(self.history),
+            history=np.array(self.history),
+            message=_MESSAGES[status],
+        )
+
+    def _propose(self) -> tuple[FloatArray, float]:
+        """Find a step; return it with the decrease of the linear model."""
         from tensoralg.solvers.polyadic_normal_equations import conjugate_gradients
 
         size = math.sqrt(_square(self.gradient))
@@ -182,21 +243,24 @@ class _Iteration:
             _MAX_CONJUGATE_STEPS,
             forcing,
         )
+        return step, predicted
+
+    def _try(self, step: FloatArray, predicted: float) -> float | None:
+        """Take a step if it pays; return its gain over the predicted one, None if refused."""
         trial = self.flat + step
         value, gradient = self._evaluate(trial)
-        accepted = value < self.value and predicted > 0
-        if accepted:
-            ratio = (self.value - value) / predicted
-            scales = _balancing_scales(trial, self.offsets)
-            self.flat, self.value, self.gradient = trial * scales, value, gradient / scales
-            self.damping *= max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3)
-            self.damping = max(self.damping, _SMALLEST_DAMPING)
-            self.growth = 2.0
-            self._linearise()
-        else:
+        if not (value < self.value and predicted > 0):
             self.damping *= self.growth
             self.growth *= 2.0
-        return predicted, accepted
+            return None
+        ratio = (self.value - value) / predicted
+        scales = _balancing_scales(trial, self.offsets)
+        self.flat, self.value, self.gradient = trial * scales, value, gradient / scales
+        self.damping *= max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3)
+        self.damping = max(self.damping, _SMALLEST_DAMPING)
+        self.growth = 2.0
+        self._linearise()
+        return ratio
 
     def _evaluate(self, flat: FloatArray) -> tuple[float, FloatArray]:
         """Half the squared residual and its gradient, stacked like the factors."""

@@ -229,7 +229,7 @@ def test_zero_tensor_and_callback_and_limits():
     assert polyadic_least_squares(tensor, start, max_iter=1).status == "max_iter"
     seen = []
     stopped = polyadic_least_squares(
-        tensor, start, tol=0.0, callback=lambda k, fit: seen.append(fit) or k == 3
+        tensor, start, tol=0.0, callback=lambda k, fit, factors: seen.append(fit) or k == 3
     )
     assert stopped.status == "stopped"
     assert stopped.n_iter == len(seen) == 3
