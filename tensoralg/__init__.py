@@ -16,7 +16,7 @@ _HOME = {
     "load": "tensoralg.core.persistence",
     "save": "tensoralg.core.persistence",
 }
-_ROOMS = ("completely_positive", "errors", "mixtures", "studies", "symmetric")
+_ROOMS = ("completely_positive", "errors", "mixtures", "polyadic", "studies", "symmetric")
 
 __all__ = [
     "IncompleteSymmetricTensor",
@@ -28,6 +28,7 @@ __all__ = [
     "errors",
     "load",
     "mixtures",
+    "polyadic",
     "save",
     "studies",
     "symmetric",

@@ -1,4 +1,4 @@
-"""The command line: ``tensoralg fit``, ``detect``, ``study run``, ``study report``, ``info``.
+"""The command line: ``tensoralg fit``, ``detect``, ``decompose``, ``study ...``, ``info``.
 
 Exit codes: 0 done; 1 some cells or inputs failed, which are named; 2 bad arguments, files or
 method names, in one line; 130 interrupted.
@@ -27,7 +27,7 @@ _MOST_NAMED = 10
 # everything heavy is imported by the command that needs it: --help answers at once
 app = typer.Typer(
     name="tensoralg",
-    help="Gaussian mixtures from moments, studies of them, completely positive tensors.",
+    help="Gaussian mixtures from moments, studies of them, tensor decompositions and tests.",
     pretty_exceptions_enable=False,
     add_completion=False,
 )
@@ -144,6 +144,53 @@ def detect(
             say(f"note: there is no certificate to write to {certificate}")
         if found.verdict == Verdict.UNDECIDED:
             raise typer.Exit(FAILED)
+
+
+@app.command()
+def decompose(
+    tensor: Annotated[Path, typer.Argument(help="A .npy or .npz file.")],
+    rank: Annotated[int, typer.Option(min=1, help="Number of rank-one terms.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to save the Kruskal tensor, a .npz file.")
+    ] = None,
+    mask: Annotated[
+        Path | None, typer.Option(help="A .npy file of booleans; true where observed.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="auto, als, compressed or sgd.")] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(help="float64, float32, tf32, bfloat16, float16, float8 or int8."),
+    ] = None,
+    starts: Annotated[int, typer.Option(min=1, help="Random starts; the best is kept.")] = 1,
+    max_iter: Annotated[int, typer.Option(min=1, help="Most iterations of a start.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of what is random.")] = 0,
+    nonnegative: Annotated[
+        bool, typer.Option("--nonnegative", help="Keep all factors nonnegative.")
+    ] = False,
+) -> None:
+    """Decompose a tensor into rank-one terms; print the fit and the weights."""
+    with one_line_errors():
+        from tensoralg.core.persistence import save
+        from tensoralg.polyadic import decompose as solve
+        from tensoralg.polyadic.tensor_files import read_array_file, read_dense_or_sparse_file
+
+        X = read_dense_or_sparse_file(tensor)
+        observed = None if mask is None else read_array_file(mask)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the message says it
+            try:
+                found = solve(
+                    X, rank, mask=observed, method=method, precision=precision, n_starts=starts,
+                    max_iter=max_iter, rng=seed, nonnegative=nonnegative,
+                )  # fmt: skip
+            except (ValueError, TypeError) as error:
+                stop(f"{tensor}: {error}")
+        typer.echo(f"fit {found.fit:.10g} ({found.status}, {found.n_iter} iterations)")
+        typer.echo(found.message)
+        typer.echo("weights " + " ".join(f"{weight:.6g}" for weight in found.tensor.weights))
+        if out is not None:
+            save(out, found.tensor)
+            typer.echo(out)
 
 
 @study.command()

@@ -1,0 +1,98 @@
+"""Which method a decomposition takes, and why: the plan apart from its execution."""
+
+from dataclasses import dataclass
+
+from tensoralg.polyadic.inputs import PreparedTensor
+
+__all__ = ["METHODS", "Plan", "plan_decomposition"]
+
+METHODS = ("auto", "als", "compressed", "sgd")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A method and the reason for it.
+
+    Attributes
+    ----------
+    method : str
+        "als", "compressed", "sgd" or "svd".
+    reason : str
+        One clause for the result's message.
+    """
+
+    method: str
+    reason: str
+
+
+def plan_decomposition(
+    tensor: PreparedTensor,
+    method: str,
+    *,
+    nonnegative: bool,
+    has_start: bool,
+    precision: str | None,
+) -> Plan:
+    """Choose the method, or check the one that was asked for.
+
+    Parameters
+    ----------
+    tensor : PreparedTensor
+        What is to be decomposed.
+    method : str
+        One of `METHODS`.
+    nonnegative : bool
+        Whether all factors must be nonnegative.
+    has_start : bool
+        Whether a start was given.
+    precision : str or None
+        The policy that was asked for.
+
+    Returns
+    -------
+    Plan
+        Never "auto".
+
+    Raises
+    ------
+    ValueError
+        An unknown method, or one that cannot do what is asked.
+
+    Examples
+    --------
+    >>> from tensoralg.polyadic.inputs import prepare_tensor
+    >>> plan_decomposition(prepare_tensor([[1.0, 2.0]]), "auto", nonnegative=False,
+    ...     has_start=False, precision=None).method
+    'svd'
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    obstacle = _obstacle(tensor, nonnegative=nonnegative, has_start=has_start)
+    if method == "als":
+        return Plan("als", "it was asked for")
+    if method in ("compressed", "sgd"):
+        if method == "sgd" and obstacle == "a given start":
+            obstacle = None
+        if obstacle is not None:
+            raise ValueError(f"method {method!r} does not work with {obstacle}; use 'als'")
+        if method == "sgd" and tensor.order < 2:
+            raise ValueError("method 'sgd' needs at least two modes; use 'als'")
+        return Plan(method, "it was asked for")
+    if obstacle is not None:
+        return Plan("als", f"chosen because of {obstacle}")
+    if tensor.order <= 2 and not tensor.is_streamed:
+        return Plan("svd", "of a tensor with at most two modes the singular values are the answer")
+    if precision is not None and precision not in ("float64", "float32"):
+        return Plan("als", f"chosen because its products run in {precision}")
+    return Plan("compressed", "chosen for a dense tensor without a mask")
+
+
+def _obstacle(tensor: PreparedTensor, *, nonnegative: bool, has_start: bool) -> str | None:
+    """Name what only alternating least squares can do, if it is asked for."""
+    if nonnegative:
+        return "nonnegative factors"
+    if tensor.mask is not None:
+        return "a mask"
+    if tensor.is_sparse:
+        return "a sparse tensor"
+    return "a given start" if has_start else None
