@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tensoralg.polyadic.inputs import PreparedTensor
 
 __all__ = ["METHODS", "Plan", "plan_decomposition"]
@@ -78,13 +80,19 @@ def plan_decomposition(
         if method == "sgd" and tensor.order < 2:
             raise ValueError("method 'sgd' needs at least two modes; use 'als'")
         return Plan(method, "it was asked for")
+    if tensor.order == 1 or (tensor.order == 2 and _is_plain_matrix(tensor, nonnegative)):
+        return Plan("svd", "of a tensor with at most two modes the singular values are the answer")
     if obstacle is not None:
         return Plan("als", f"chosen because of {obstacle}")
-    if tensor.order <= 2 and not tensor.is_streamed:
-        return Plan("svd", "of a tensor with at most two modes the singular values are the answer")
     if precision is not None and precision not in ("float64", "float32"):
         return Plan("als", f"chosen because its products run in {precision}")
     return Plan("compressed", "chosen for a dense tensor without a mask")
+
+
+def _is_plain_matrix(tensor: PreparedTensor, nonnegative: bool) -> bool:
+    """Whether singular values are the answer."""
+    stored = not tensor.is_sparse and not tensor.is_streamed
+    return stored and tensor.mask is None and not nonnegative
 
 
 def _obstacle(tensor: PreparedTensor, *, nonnegative: bool, has_start: bool) -> str | None:
@@ -95,4 +103,6 @@ def _obstacle(tensor: PreparedTensor, *, nonnegative: bool, has_start: bool) -> 
         return "a mask"
     if tensor.is_sparse:
         return "a sparse tensor"
+    if not tensor.is_streamed and not isinstance(tensor.data, np.ndarray):
+        return "an array of another library than numpy"
     return "a given start" if has_start else None
