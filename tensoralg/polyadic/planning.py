@@ -80,7 +80,8 @@ def plan_decomposition(
         if method == "sgd" and tensor.order < 2:
             raise ValueError("method 'sgd' needs at least two modes; use 'als'")
         return Plan(method, "it was asked for")
-    if tensor.order == 1 or (tensor.order == 2 and _is_plain_matrix(tensor, nonnegative)):
+    is_plain = _is_plain_matrix(tensor, nonnegative) and not has_start
+    if tensor.order == 1 or (tensor.order == 2 and is_plain):
         return Plan("svd", "of a tensor with at most two modes the singular values are the answer")
     if obstacle is not None:
         return Plan("als", f"chosen because of {obstacle}")
