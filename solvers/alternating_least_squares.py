@@ -5,22 +5,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensoralg.gpu.namespaces import namespace_of
+from tensoralg.solvers.alternating_mixing import SweepMixing
 from tensoralg.solvers.alternating_sweeps import AlternatingSweeps
-from tensoralg.solvers.anderson_acceleration import AndersonAcceleration
 from tensoralg.solvers.polyadic_residual import squared_norm
 from tensoralg.solvers.polyadic_solution import PolyadicSolution
 
 __all__ = ["alternating_least_squares"]
 
-FloatArray = NDArray[np.float64]
 Callback = Callable[[int, float, Sequence[Any]], Any]
 
-_FIRST_EXTRAPOLATION = 4
 _LONGEST_GAP = 16  # sweeps between two evaluations of the residual
-_CANCELLATION = 100.0
+_CANCELLATION = 10.0
 
 
 def alternating_least_squares(
@@ -65,8 +62,8 @@ def alternating_least_squares(
         Called after each sweep with its number, from 1, the fit and the factors; a truthy return
         stops.
     accelerate : bool, default True
-        Whether to extrapolate; on the host only. Without, the iterates are those of plain
-        alternating least squares.
+        Whether to extrapolate. Without, the iterates are those of plain alternating least
+        squares.
 
     Returns
     -------
@@ -85,8 +82,7 @@ def alternating_least_squares(
     Kolda and Bader, Tensor decompositions and applications, SIAM Review 51, 2009.
     Ma and Solomonik, Efficient parallel CP decomposition with pairwise perturbation and
     multi-sweep dimension tree, IPDPS 2021 (the order of the products).
-    Mitchell, Ye and De Sterck, Nesterov acceleration of alternating least squares for canonical
-    tensor decomposition, Numer. Linear Algebra Appl. 27, 2020 (accelerated sweeps with restarts).
+    Walker and Ni, Anderson acceleration for fixed-point iterations, SIAM J. Numer. Anal. 49, 2011.
 
     Examples
     --------
@@ -103,20 +99,18 @@ def alternating_least_squares(
     if squared_norm(tensor, mask=mask) == 0.0:
         return _zero_solution(factors)
     sweeps = AlternatingSweeps(tensor, factors, nonnegative=nonnegative, mask=mask, policy=policy)
-    mixer = _Mixer(sweeps) if accelerate and isinstance(factors[0], np.ndarray) else None
-    judge = _Judge(sweeps, tol)
+    mixing = SweepMixing(sweeps) if accelerate else None
+    judge = _Judge(sweeps, mixing, tol)
     history: list[float] = []
     status = "max_iter"
     while len(history) < max_iter:
-        if mixer is not None:
-            mixer.extrapolate(len(history))
+        if mixing is not None:
+            mixing.extrapolate()
         sweeps.sweep()
-        if mixer is not None and not mixer.accepts():
+        if mixing is not None and not mixing.accepts():
             history.append(history[-1])
         else:
             history.append(judge.look(len(history) + 1))
-            if judge.has_restored and mixer is not None:
-                mixer.clear()
         if callback is not None and callback(len(history), history[-1], sweeps.factors):
             status = "stopped"
             break
@@ -134,11 +128,11 @@ class _Judge:
     model that was looked at is kept.
     """
 
-    def __init__(self, sweeps: AlternatingSweeps, tol: float) -> None:
+    def __init__(self, sweeps: AlternatingSweeps, mixing: SweepMixing | None, tol: float) -> None:
         self._sweeps = sweeps
+        self._mixing = mixing
         self._tol = tol
         self.is_satisfied = False
-        self.has_restored = False
         self._looked: tuple[int, float] | None = None
         self._best: tuple[float, tuple[Any, ...]] | None = None
         self._offset = 0.0
@@ -147,7 +141,6 @@ class _Judge:
 
     def look(self, iteration: int) -> float:
         """Give the fit after a sweep, and see whether it still grows."""
-        self.has_restored = False
         sweeps = self._sweeps
         estimate = sweeps.formula_fit + self._offset
         growth, self._previous = abs(estimate - self._previous), estimate
@@ -156,9 +149,12 @@ class _Judge:
         since = iteration - self._looked[0] if self._looked is not None else self._gap
         if since < self._gap:
             return estimate
-        fit = self._evaluate()
-        if self._looked is not None:
-            self.is_satisfied = abs(fit - self._looked[1]) <= self._tol * since
+        fit, is_worse = self._evaluate()
+        if is_worse and self._mixing is not None:
+            self._mixing.pause()
+        elif self._looked is not None:
+            is_slow = abs(fit - self._looked[1]) <= self._tol * since
+            self.is_satisfied = is_slow and (self._mixing is None or self._mixing.has_helped())
             self._gap = min(2 * self._gap, _LONGEST_GAP)
         self._looked = (iteration, fit)
         self._offset += fit - estimate
@@ -172,7 +168,7 @@ class _Judge:
         assert self._best is not None
         return self._best
 
-    def _evaluate(self) -> float:
+    def _evaluate(self) -> tuple[float, bool]:
         """Evaluate the residual; go back to the best model if this one is worse."""
         sweeps = self._sweeps
         fit = sweeps.exact_fit()
@@ -180,74 +176,8 @@ class _Judge:
             self._best = (fit, sweeps.factors)
         elif fit < self._best[0] - self._tol:
             sweeps.restore(self._best[1])
-            self.has_restored = True
-            return self._best[0]
-        return fit
-
-
-class _Mixer:
-    """Anderson mixing of sweeps; a mixture after which the fit is lower is taken back."""
-
-    def __init__(self, sweeps: AlternatingSweeps) -> None:
-        self._sweeps = sweeps
-        self._anderson = AndersonAcceleration(memory=8, longest_step=5.0)
-        self._point: FloatArray | None = None
-        self._safe: tuple[FloatArray, float] | None = None
-
-    def extrapolate(self, iteration: int) -> None:
-        """Move the model to where its sweeps seem to lead."""
-        sweeps = self._sweeps
-        self._safe = None
-        if iteration >= _FIRST_EXTRAPOLATION:
-            here = self._flat()
-            mixture = self._anderson.extrapolate(np.ones_like(here), self._units(here))
-            if mixture is not None:
-                if sweeps.nonnegative:
-                    mixture = np.maximum(mixture, 0.0)
-                self._safe = (here, sweeps.formula_fit)
-                sweeps.restore(self._split(mixture))
-        self._point = self._flat()
-
-    def accepts(self) -> bool:
-        """Look at what the sweep made of the mixture, and take it back if that is worse."""
-        sweeps = self._sweeps
-        image = self._flat()
-        if self._safe is not None and sweeps.formula_fit < self._safe[1] - sweeps.formula_noise:
-            self._anderson.reject()
-            sweeps.restore(self._split(self._safe[0]))
-            sweeps.formula_fit = self._safe[1]
-            return False
-        if self._safe is not None:
-            self._anderson.accept()
-        assert self._point is not None
-        self._anderson.remember(self._point, image)
-        return True
-
-    def clear(self) -> None:
-        """Forget all pairs: the model has been replaced."""
-        self._anderson.reject()
-
-    def _flat(self) -> FloatArray:
-        """All factors in one vector, every column of a term with the same norm."""
-        return np.concatenate([factor.ravel() for factor in self._sweeps.balanced()])
-
-    def _split(self, flat: FloatArray) -> list[FloatArray]:
-        """Cut that vector into factors again."""
-        rank = self._sweeps.rank
-        bounds = np.cumsum([n * rank for n in self._sweeps.shape])[:-1]
-        return [part.reshape(-1, rank) for part in np.split(flat, bounds)]
-
-    def _units(self, flat: FloatArray) -> FloatArray:
-        """Root mean square of the column that each coordinate is in."""
-        parts = self._split(flat)
-        spread = [np.sqrt(np.mean(part * part, axis=0)) for part in parts]
-        floor = 1e-3 * max(float(np.max(s)) for s in spread)
-        return np.concatenate(
-            [
-                np.broadcast_to(np.maximum(s, floor), part.shape).ravel()
-                for s, part in zip(spread, parts, strict=True)
-            ]
-        )
+            return self._best[0], True
+        return fit, False
 
 
 def _check(tensor: Any, factors: Sequence[Any], nonnegative: bool, mask: Any) -> None:

@@ -1,7 +1,7 @@
 """Products of alternating least squares, sharing partial contractions across sweeps."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,11 @@ class DimensionTree:
     """
 
     def __init__(self, tensor: Any, factors: Sequence[Any], *, policy: Any = None) -> None:
-        self._tensor = tensor
+        # a transposed view of Fortran order is C order with the modes reversed
+        self._is_reversed = _is_fortran_only(tensor)
+        self._tensor = tensor.T if self._is_reversed else tensor
+        if isinstance(tensor, np.ndarray):
+            self._tensor = np.ascontiguousarray(self._tensor)
         self._factors = list(factors)
         self._policy = policy
         self._shape = tuple(int(n) for n in tensor.shape)
@@ -129,22 +133,30 @@ class DimensionTree:
         """Contract the tensor itself with the factors of one group."""
         group = self._groups[number]
         alive = tuple(k for k in range(len(self._shape)) if k not in group)
+        if self._is_reversed:
+            alive = alive[::-1]
         if hasattr(self._tensor, "slabs"):
             array = self._contract_slabs(number)
         else:
             array = self._contract(self._tensor, [self._factors[k] for k in group], number)
-        array = (
-            array.reshape(*(self._shape[k] for k in alive), -1)
-            if isinstance(array, np.ndarray)
-            else namespace_of(array).reshape(array, (*(self._shape[k] for k in alive), -1))
-        )
+        shape = (*(self._shape[k] for k in alive), self._factors[0].shape[1])
+        if isinstance(array, np.ndarray):
+            return _Partial(alive, array.reshape(shape), tuple(self._versions))
+        array = namespace_of(array).reshape(array, shape)
         return _Partial(alive, array, tuple(self._versions))
 
     def _contract(self, tensor: Any, factors: Sequence[Any], number: int) -> Any:
         """Contract an array with the factors of a group, each group taken as one mode."""
-        xp = namespace_of(tensor)
-        lengths = [math.prod(tensor.shape[k] for k in group) for group in self._groups]
-        view = xp.reshape(tensor, tuple(lengths))
+        groups = self._groups
+        if self._is_reversed:
+            last = len(self._shape) - 1
+            groups = [tuple(last - k for k in group) for group in groups[::-1]]
+            factors, number = factors[::-1], len(groups) - 1 - number
+        lengths = tuple(math.prod(tensor.shape[k] for k in group) for group in groups)
+        if isinstance(tensor, np.ndarray):
+            view = tensor.reshape(lengths)
+        else:
+            view = namespace_of(tensor).reshape(tensor, lengths)
         return contract_mode(view, khatri_rao(factors), number, policy=self._policy)
 
     def _contract_slabs(self, number: int) -> Any:
@@ -180,6 +192,7 @@ class DimensionTree:
     def _in_turn(self, modes: tuple[int, ...]) -> tuple[int, ...]:
         """Give the modes of a partial result in the cyclic order in which they are asked for."""
         order = len(self._shape)
+        modes = tuple(sorted(modes))
         for k in range(len(modes)):
             if (modes[k - 1] + 1) % order != modes[k]:
                 return modes[k:] + modes[:k]
@@ -266,12 +279,18 @@ def group_modes(shape: Sequence[int], rank: int) -> list[tuple[int, ...]]:
     return min(candidates, key=lambda groups: _sweep_cost(shape, rank, groups))
 
 
+def _is_fortran_only(tensor: Any) -> bool:
+    """Whether the first index runs fastest in memory, and no view in C order is at hand."""
+    flags = getattr(tensor, "flags", None)
+    return flags is not None and bool(flags.f_contiguous) and not bool(flags.c_contiguous)
+
+
 def _partitions(shape: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
     """Cut the modes into neighbourhoods: all ways for low orders, balanced ones beyond."""
     order = len(shape)
     if order <= 8:
         for cuts in range(1, 2 ** (order - 1)):
-            yield _cut(order, lambda k, cuts=cuts: bool(cuts >> (k - 1) & 1))
+            yield _cut(order, {k for k in range(1, order) if cuts >> (k - 1) & 1})
         return
     length = math.prod(shape)
     for parts in range(2, order + 1):
@@ -282,14 +301,14 @@ def _partitions(shape: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
                 share += 1
             product *= n
         if bounds:
-            yield _cut(order, bounds.__contains__)
+            yield _cut(order, bounds)
 
 
-def _cut(order: int, is_start: Callable[[int], bool]) -> list[tuple[int, ...]]:
-    """Cut before every mode that starts a group."""
+def _cut(order: int, starts: set[int]) -> list[tuple[int, ...]]:
+    """Cut before every mode that starts a group, beside the first."""
     groups: list[list[int]] = [[0]]
     for k in range(1, order):
-        if is_start(k):
+        if k in starts:
             groups.append([])
         groups[-1].append(k)
     return [tuple(group) for group in groups]

@@ -40,8 +40,10 @@ class FilledTensor:
 
     Examples
     --------
+    >>> import numpy as np
     >>> ones = [np.ones((2, 1)), np.ones((2, 1))]
-    >>> filled = FilledTensor(np.array([[1.0, np.nan], [1.0, 1.0]]), ~np.eye(2, dtype=bool), ones)
+    >>> holed = np.array([[1.0, np.nan], [1.0, 1.0]])
+    >>> filled = FilledTensor(holed, ~np.isnan(holed), ones)
     >>> filled.fill(ones)
     >>> filled.tensor.tolist(), filled.squared_error
     ([[1.0, 1.0], [1.0, 1.0]], 0.0)

@@ -101,6 +101,7 @@ def squared_norm(tensor: Any, *, mask: Any = None) -> float:
         ]
         return math.fsum(parts)
     xp = namespace_of(tensor)
+    tensor, _, mask = _in_memory_order(tensor, (), mask)
     totals = []
     for block, _, observed in blocks(tensor, (), mask, block_size(xp)):
         values = _flat_float64(xp, block, observed)
@@ -166,6 +167,13 @@ def khatri_rao(factors: Sequence[Any]) -> Any:
 _NUMPY = namespace_of()
 
 
+def _in_memory_order(tensor: Any, factors: Any, mask: Any) -> tuple[Any, Any, Any]:
+    """Reverse the modes of a host array whose first index runs fastest in memory."""
+    if isinstance(tensor, np.ndarray) and tensor.flags.f_contiguous and tensor.ndim > 1:
+        return tensor.T, factors[::-1], None if mask is None else mask.T
+    return tensor, factors, mask
+
+
 def block_size(xp: Any) -> int:
     """Entries that are worked on at a time."""
     return _HOST_BLOCK if xp is _NUMPY else _DEVICE_BLOCK
@@ -225,6 +233,7 @@ def _dense_squares(tensor: Any, factors: Sequence[Any], mask: Any) -> tuple[floa
     """Squares of the norms of tensor - model and of the tensor, over the observed cells."""
     xp = namespace_of(tensor, *factors)
     wide = [xp.astype(factor, xp.float64, copy=False) for factor in factors]
+    tensor, wide, mask = _in_memory_order(tensor, wide, mask)
     errors, norms = [], []
     for block, part, observed in blocks(tensor, wide, mask, block_size(xp)):
         values = _flat_float64(xp, block, observed)

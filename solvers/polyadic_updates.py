@@ -144,7 +144,7 @@ def solve_nonnegative_factor(gram: FloatArray, product: Any, factor: Any) -> Any
     return xp.stack(columns, axis=1)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def _hals_rows(gram, product, factor, passes, tol):  # type: ignore[no-untyped-def]
     """Coordinate descent, row by row: rows do not meet, so each stops when it is done."""
     rank = len(gram)
@@ -167,40 +167,42 @@ def _hals_rows(gram, product, factor, passes, tol):  # type: ignore[no-untyped-d
                 break
 
 
-def unit_columns(factor: Any, fallback: Any) -> tuple[Any, FloatArray]:
+def unit_columns(factor: Any, dtype: Any, fallback: Any = None) -> tuple[Any, FloatArray]:
     """Divide columns by their norms; a zero column becomes that of the fallback, with norm zero.
 
     Parameters
     ----------
     factor : array of float64, shape (n, r)
         Any namespace.
-    fallback : array, shape (n, r)
-        Unit columns, of the dtype that is returned.
+    dtype : dtype
+        Of the result.
+    fallback : array, shape (n, r), optional
+        Unit columns in that dtype; None means columns of equal entries.
 
     Returns
     -------
     array, shape (n, r)
-        In the fallback's dtype.
+        Unit columns, so rounded.
     numpy.ndarray, shape (r,)
         Norms, on the host.
 
     Examples
     --------
-    >>> unit, norms = unit_columns(np.array([[3.0, 0.0], [4.0, 0.0]]), np.eye(2))
+    >>> unit, norms = unit_columns(np.array([[3.0, 0.0], [4.0, 0.0]]), np.float64, np.eye(2))
     >>> unit.tolist(), norms.tolist()
     ([[0.6, 0.0], [0.8, 1.0]], [5.0, 0.0])
     """
     if isinstance(factor, np.ndarray):
         norms = np.sqrt(np.einsum("is,is->s", factor, factor))
         if norms.all():
-            return (factor / norms).astype(fallback.dtype), norms
-        scaled = factor / np.where(norms > 0.0, norms, 1.0)
-        return np.where(norms > 0.0, scaled, fallback).astype(fallback.dtype), norms
+            return (factor / norms).astype(dtype, copy=False), norms
     xp = namespace_of(factor)
     there = xp.sqrt(xp.sum(factor * factor, axis=0))
     nonzero = there > 0.0
     scaled = factor / xp.where(nonzero, there, xp.ones_like(there))
-    unit = xp.where(nonzero, xp.astype(scaled, fallback.dtype), fallback)
+    if fallback is None:
+        fallback = xp.full_like(factor, 1.0 / math.sqrt(factor.shape[0]))
+    unit = xp.where(nonzero, xp.astype(scaled, dtype), xp.astype(fallback, dtype))
     return unit, to_numpy(there)
 
 

@@ -149,3 +149,34 @@ def test_products_of_a_sparse_tensor():
         np.testing.assert_allclose(products.product(mode), expected, rtol=1e-10, atol=1e-12)
         factors[mode] = factors[mode] + 1.0
         products.replace(mode, factors[mode])
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 5), (2, 3, 4, 5), (2,) * 9])
+def test_fortran_order_is_read_where_it_lies(monkeypatch, shape):
+    tensor, factors = make(shape, 2)
+    tensor = np.asfortranarray(tensor)
+    seen = []
+
+    def watching(view, factor, mode, *, policy=None):
+        seen.append(np.shares_memory(view, tensor))
+        return contract(view, factor, mode, policy=policy)
+
+    contract = dimension_tree.contract_mode
+    monkeypatch.setattr(dimension_tree, "contract_mode", watching)
+    tree = DimensionTree(tensor, factors)
+    for mode in [*range(len(shape))] * 2:
+        expected = explicit_product(tensor, factors, mode)
+        np.testing.assert_allclose(tree.product(mode), expected, rtol=1e-10, atol=1e-10)
+        factors[mode] = factors[mode] - 0.3
+        tree.replace(mode, factors[mode])
+    assert all(seen)
+
+
+def test_any_other_layout_is_copied_once():
+    tensor, factors = make((4, 5, 6), 2)
+    swapped = np.swapaxes(tensor, 0, 1)
+    factors[:2] = factors[1::-1]
+    tree = DimensionTree(swapped, factors)
+    for mode in range(3):
+        expected = explicit_product(swapped, factors, mode)
+        np.testing.assert_allclose(tree.product(mode), expected, rtol=1e-10)
