@@ -17,12 +17,12 @@ from tensoralg.gpu.vector_code import VectorCode
 
 __all__ = ["contract_inner", "contract_last", "contract_sums"]
 
+
 FloatArray = NDArray[np.floating]
 Count = tuple[int, ...]
 
-# a block of the result stays in the first-level cache while blocks of the tensor pass by
-_COLUMNS = 512
-_DEPTH = 32
+# how far ahead lines of rows are fetched, in tiles
+_TILES_AHEAD = 2
 
 
 @intrinsic(prefer_literal=True)
@@ -44,7 +44,11 @@ def _multiply_rows(
         factor = code.start_of(signature.args[5], b, code.integer(0))
         starts = [code.at(source, builder.mul(code.integer(i), row)) for i in range(n_rows)]
         width = code.integer(n_vectors * code.lanes)
+        # each round fetches its share of the lines of a tile further on
+        share, ahead = code.integer(n_rows), builder.mul(row, code.integer(_TILES_AHEAD * n_rows))
         with code.loop(depth, [code.zero] * (n_rows * n_vectors)) as loop:
+            further = builder.add(builder.mul(loop.index, share), ahead)
+            code.prefetch(code.at(source, further))
             line = code.at(factor, builder.mul(loop.index, width))
             columns = [
                 code.load(code.at(line, code.integer(v * code.lanes))) for v in range(n_vectors)
@@ -56,6 +60,7 @@ def _multiply_rows(
                     old = loop.values[i * n_vectors + v]
                     sums.append(code.fused_multiply_add(x, column, old))
             loop.advance(sums)
+        rank = code.opaque(rank)
         for i in range(n_rows):
             line = code.at(target, builder.mul(code.integer(i), rank))
             _store_ranks(code, line, loop.values[i * n_vectors : (i + 1) * n_vectors], rank)
@@ -66,24 +71,26 @@ def _multiply_rows(
 
 @intrinsic(prefer_literal=True)
 def _multiply_columns(
-    typing: Any, c: Any, to: Any, a: Any, at: Any, column: Any, b: Any, begin: Any, depth: Any,
-    rank: Any, first: Any, add: Any, chunk: Any,
+    typing: Any, c: Any, to: Any, a: Any, at: Any, column: Any, ahead: Any, b: Any, begin: Any,
+    depth: Any, rank: Any, first: Any, chunk: Any,
 ) -> Any:  # fmt: skip
-    """c[j, first + s] (+)= sum_k a[k, j] b[k, s] for one vector of j and a chunk of ranks s.
+    """c[j, first + s] = sum_k a[k, j] b[k, s] for one vector of j and a chunk of ranks s.
 
-    `column` is the distance of a[k, j] and a[k + 1, j]; b holds the chunk only, row by row, and
-    `begin` is where its first row lies; `add` keeps the old c.
+    `column` is the distance of a[k, j] and a[k + 1, j], `ahead` that of what will be read after
+    a while; b holds the chunk only, row by row, and `begin` is where its first row lies.
     """
     n_ranks = len(chunk)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        c, to, a, at, column, b, begin, depth, rank, first, add = arguments[:11]
+        c, to, a, at, column, ahead, b, begin, depth, rank, first = arguments[:11]
         code = VectorCode(context, builder, signature.args[0].dtype)
         target = code.at(code.start_of(signature.args[0], c, to), first)
         source = code.start_of(signature.args[2], a, at)
-        factor = code.start_of(signature.args[5], b, begin)
+        factor = code.start_of(signature.args[6], b, begin)
         with code.loop(depth, [code.zero] * n_ranks) as loop:
-            x = code.load(code.at(source, builder.mul(loop.index, column)))
+            here = code.at(source, builder.mul(loop.index, column))
+            code.prefetch(code.at(here, ahead))
+            x = code.load(here)
             line = code.at(factor, builder.mul(loop.index, code.integer(n_ranks)))
             loop.advance(
                 [
@@ -93,22 +100,21 @@ def _multiply_columns(
                     for s in range(n_ranks)
                 ]
             )
+        rank, first = code.opaque(rank), code.opaque(first)
         for s in range(0, n_ranks, code.lanes):
             square = loop.values[s : s + code.lanes]
             square += [code.undefined] * (code.lanes - len(square))
             mask = code.below(builder.sub(builder.sub(rank, first), code.integer(s)))
             # lanes past the chunk belong to the next one
             mask = builder.and_(mask, code.below(code.integer(n_ranks - s)))
-            kept = builder.and_(mask, code.below(builder.mul(add, code.integer(code.lanes))))
             for j, value in enumerate(code.transpose(square)):
                 line = code.at(
                     target, builder.add(builder.mul(code.integer(j), rank), code.integer(s))
                 )
-                old = code.masked_load(line, kept)
-                code.masked_store(builder.fadd(value, old), line, mask)
+                code.masked_store(value, line, mask)
         return context.get_dummy_value()
 
-    return _void(c, to, a, at, column, b, begin, depth, rank, first, add, chunk), generate
+    return _void(c, to, a, at, column, ahead, b, begin, depth, rank, first, chunk), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -147,6 +153,7 @@ def _multiply_ranks(
                     old = loop.values[i * n_vectors + v]
                     sums.append(code.fused_multiply_add(x, column, old))
             loop.advance(sums)
+        rank, left = code.opaque(rank), code.opaque(left)
         for i in range(n_rows):
             line = code.at(target, builder.mul(code.integer(i), rank))
             _store_ranks(code, line, loop.values[i * n_vectors : (i + 1) * n_vectors], left)
@@ -201,59 +208,31 @@ def contract_inner(
     shape: tuple[int, int],
     rank: int,
     lanes: int,
-    blocked: bool,
+    width: int,
     chunk: Count,
 ) -> None:
     """Sum tensor (left, size, right) times factor over the middle: out (left, right, rank).
 
     Computes the given ranges of left and right; the latter spans at least one vector. The
-    factor comes as chunks (number of chunks, size, len(chunk)), padded with zeros. `blocked`
-    cuts planes of the tensor that do not fit a cache.
+    factor comes as chunks (number of chunks, size, len(chunk)), padded with zeros. Planes wider
+    than `width` are cut into strips, which should fit a cache: the next one is fetched while
+    one is multiplied.
     """
     size, right = shape
     start, stop = columns
-    width, deep = (_COLUMNS, _DEPTH) if blocked else (stop - start, size)
-    whole = start + (stop - start) // lanes * lanes
     for i in range(lefts[0], lefts[1]):
         plane, target = i * size * right, i * right * rank
-        for j0 in range(start, whole, width):
-            j1 = min(j0 + width, whole)
-            for k0 in range(0, size, deep):
-                depth = min(deep, size - k0)
-                for j in range(j0, j1, lanes):
-                    _columns(
-                        out, target + j * rank, tensor, plane + k0 * right + j, right,
-                        factor, k0, depth, size, rank, 1 if k0 > 0 else 0, chunk,
+        for begin in range(start, stop, width):
+            # the strip after the last one is the first of the next plane
+            ahead = width if begin + width < stop else size * right - (begin - start)
+            for j in range(begin, min(begin + width, stop), lanes):
+                # the last vector overlaps its neighbour
+                j = min(j, stop - lanes)
+                for first in range(0, rank, len(chunk)):
+                    _multiply_columns(
+                        out, target + j * rank, tensor, plane + j, right, ahead, factor,
+                        first * size, size, rank, first, chunk,
                     )  # fmt: skip
-        if whole < stop:
-            # the last tile overlaps its neighbour, and so starts from nothing
-            j = stop - lanes
-            _columns(
-                out, target + j * rank, tensor, plane + j, right, factor, 0, size, size, rank, 0,
-                chunk,
-            )  # fmt: skip
-
-
-@numba.njit(inline="never", nogil=True)
-def _columns(
-    out: FloatArray,
-    to: int,
-    tensor: FloatArray,
-    at: int,
-    right: int,
-    factor: FloatArray,
-    k0: int,
-    depth: int,
-    size: int,
-    rank: int,
-    add: int,
-    chunk: Count,
-) -> None:
-    """One vector of columns for all chunks of ranks."""
-    count = len(chunk)
-    for first in range(0, rank, count):
-        begin = first * size + k0 * count
-        _multiply_columns(out, to, tensor, at, right, factor, begin, depth, rank, first, add, chunk)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -25,7 +25,8 @@ _SUM_ROWS = 4
 _CHUNKS = (2, 4, 6, 8, 10, 12, 16, 20, 24) if REGISTERS == 32 else (2, 4, 6, 8, 10, 12)
 # a factor that outgrows the second-level cache is BLAS's to pack
 _FACTOR_BYTES = 2**20
-_PLANE_BYTES = 2**20
+# a strip of the tensor, the next one and the result share that cache
+_STRIP_BYTES = 2**18
 # a thread must have at least this many products to be worth its start
 _PRODUCTS = 2**23
 
@@ -136,18 +137,19 @@ def _contract_inner(stack: Any, factor: Any) -> Any:
         padded[c, :, : part.shape[1]] = part
     out = np.empty((left, right, rank), dtype=stack.dtype)
     flat, flat_factor, target = stack.reshape(-1), padded.reshape(-1), out.reshape(-1)
-    blocked = size * right * stack.itemsize > _PLANE_BYTES
+    strips = -(-size * right * stack.itemsize // _STRIP_BYTES)
+    width = -(-right // (strips * lanes)) * lanes
 
     def planes(begin: int, end: int) -> None:
         contract_inner(
             flat, flat_factor, target, (begin, end), (0, right), (size, right), rank, lanes,
-            blocked, (0,) * chunk,
+            width, (0,) * chunk,
         )  # fmt: skip
 
     def columns(begin: int, end: int) -> None:
         contract_inner(
             flat, flat_factor, target, (0, left), (begin, end), (size, right), rank, lanes,
-            blocked, (0,) * chunk,
+            width, (0,) * chunk,
         )  # fmt: skip
 
     if left >= right:

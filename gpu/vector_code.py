@@ -67,11 +67,29 @@ class VectorCode:
         """Address `offset` elements after another."""
         return self.builder.gep(base, [offset])
 
+    def opaque(self, value: Any) -> Any:
+        """Give the same integer, of which the compiler knows nothing.
+
+        What depends on it cannot be computed ahead of a loop, where it would take registers.
+        """
+        kind = ir.FunctionType(value.type, [value.type])
+        return self.builder.asm(kind, "", "=r,0", [value], True)
+
     def load(self, address: Any) -> Any:
         """Read one vector, at any alignment."""
         value = self.builder.load(self.builder.bitcast(address, self.vector.as_pointer()))
         value.align = self.itemsize
         return value
+
+    def prefetch(self, address: Any) -> None:
+        """Ask for the cache line at an address, valid or not, into the second-level cache."""
+        pointer = self.builder.bitcast(address, ir.IntType(8).as_pointer())
+        signature = ir.FunctionType(ir.VoidType(), [pointer.type, _INT32, _INT32, _INT32])
+        function = cgutils.get_or_insert_function(
+            self.builder.module, signature, "llvm.prefetch.p0"
+        )
+        read, second_level, data = (ir.Constant(_INT32, n) for n in (0, 2, 1))
+        self.builder.call(function, [pointer, read, second_level, data])
 
     def load_scalar(self, address: Any) -> Any:
         """Read one element into all lanes."""
