@@ -247,13 +247,15 @@ def _round_numpy(x: Any, form: _Format, scale: float, seed: int) -> Any:
     source = np.ascontiguousarray(x.T if turned else x)
     out = np.empty(source.shape, dtype=np.float32)
     smallest = 2.0**form.least_exponent
+    # with the exponents of float32, dropping bits is right below its normal numbers too
+    special = form.least_exponent > _FORMATS["float32"].least_exponent
     round_to_grid(
         source.reshape(-1),
         out.reshape(-1),
         scale,
         _FLOAT32_BITS - form.bits,
-        smallest,
-        smallest * 2.0**-form.bits,
+        smallest if special else 0.0,
+        smallest * 2.0**-form.bits if special else 1.0,
         seed,
     )
     return out.T if turned else out
@@ -262,7 +264,7 @@ def _round_numpy(x: Any, form: _Format, scale: float, seed: int) -> Any:
 def _round_generic(
     x: Any, form: _Format, scale: float, policy: PrecisionPolicy, rng: Any, xp: Any
 ) -> Any:
-    """Round by dividing through the spacing of the format around each value."""
+    """Round the number of steps of the format's grid around each value."""
     value = xp.astype(x, xp.float32) * scale
     size = xp.abs(value)
     least = 2.0**form.least_exponent
@@ -274,13 +276,13 @@ def _round_generic(
     power = xp.where(power > size, power * 0.5, power)
     power = xp.where(power <= size * 0.5, power * 2.0, power)
     power = xp.where(power < least, xp.full_like(power, least), power)
-    spacing = power * 2.0**-form.bits
-    steps = value / spacing
+    # the spacing itself, power / 2**bits, may be below the normal numbers
+    steps = value / power * 2.0**form.bits
     if policy.rounding == "nearest":
         steps = xp.round(steps)
     else:
         steps = xp.floor(steps + _uniform(x, rng, xp))
-    return steps * spacing * (1.0 / scale)
+    return steps * 2.0**-form.bits * power * (1.0 / scale)
 
 
 def _round_rows(x: Any, policy: PrecisionPolicy, rng: Any, axis: int, xp: Any) -> Any:
