@@ -19,6 +19,7 @@ __all__ = [
     "largest_magnitude",
     "precision_policy",
     "round_operand",
+    "tensor_scale",
 ]
 
 _ROUNDINGS = ("nearest", "stochastic")
@@ -155,6 +156,33 @@ def largest_magnitude(x: Any) -> float:
     return top
 
 
+def tensor_scale(policy: PrecisionPolicy, largest: float) -> float:
+    """Find the power of two that brings a magnitude to the top of the policy's format.
+
+    Parameters
+    ----------
+    policy : PrecisionPolicy
+        Only scaling "tensor" scales.
+    largest : float
+        Largest magnitude of the operand.
+
+    Returns
+    -------
+    float
+        The power of two; 1 for other policies and for zeros.
+
+    Examples
+    --------
+    >>> tensor_scale(precision_policy("float8"), 1.0)
+    256.0
+    """
+    if policy.scaling != "tensor" or largest == 0:
+        return 1.0
+    # within float32's normal range, and so that the inverse is too
+    exponent = math.frexp(_FORMATS[policy.multiply].largest / largest)[1] - 1
+    return 2.0 ** max(-120, min(exponent, 120))
+
+
 def round_operand(
     x: Any,
     policy: PrecisionPolicy,
@@ -204,11 +232,10 @@ def round_operand(
         return xp.astype(x, xp.float32)
     top = largest_magnitude(x)
     _refuse_overflow(top, _FORMATS["float32"], "nearest")
-    reach = max(top, largest or 0.0)
     if policy.multiply == "int8":
         return _round_rows(x, policy, rng, axis, xp)
     form = _FORMATS[policy.multiply]
-    scale = _power_of_two(form.largest / reach) if policy.scaling == "tensor" and reach else 1.0
+    scale = tensor_scale(policy, max(top, largest or 0.0))
     _refuse_overflow(top * scale, form, policy.rounding)
     if policy.multiply == "float32":
         return xp.astype(x, xp.float32, copy=False)
@@ -226,11 +253,6 @@ def _refuse_overflow(top: float, form: _Format, rounding: str) -> None:
             f"x: magnitude {top:.3g} is beyond the largest value {form.largest:.3g} of the format "
             f"with {form.bits} bits; scale the data first"
         )
-
-
-def _power_of_two(ratio: float) -> float:
-    """Largest power of two that is at most `ratio`, within float32's normal range."""
-    return 2.0 ** max(-120, min(math.frexp(ratio)[1] - 1, 120))
 
 
 def _seed(policy: PrecisionPolicy, rng: int | np.random.Generator | None) -> int:
