@@ -16,7 +16,8 @@ from tensoralg.gpu.precision import PrecisionPolicy, largest_magnitude, round_op
 __all__ = ["contract_mode", "contract_partial", "khatri_rao"]
 
 # below this many products the compiled kernels are not worth the import of numba
-_FEW_PRODUCTS = 2**17
+_FEW_PRODUCTS = 2**19
+_FEW_SUMS = 2**14
 _ROUNDED_BLOCKS = 8
 
 
@@ -62,7 +63,6 @@ def contract_mode(
     >>> contract_mode(np.arange(6.0).reshape(2, 3), np.ones((2, 1)), 0).tolist()
     [[3.0], [5.0], [7.0]]
     """
-    xp = namespace_of(tensor, factor)
     shape = tuple(tensor.shape)
     if factor.ndim != 2 or factor.shape[0] != shape[mode]:
         raise ShapeError(
@@ -71,9 +71,10 @@ def contract_mode(
         )
     left, size, right = math.prod(shape[:mode]), shape[mode], math.prod(shape[mode + 1 :])
     rest = (*shape[:mode], *shape[mode + 1 :], factor.shape[1])
-    if not isinstance(tensor, np.ndarray):
+    if not (isinstance(tensor, np.ndarray) and isinstance(factor, np.ndarray)):
         from tensoralg.gpu.cupy_gemm import contract_stack
 
+        xp = namespace_of(tensor, factor)
         stack = xp.reshape(tensor, (left, size, right))
         return xp.reshape(contract_stack(stack, factor, policy, rng), rest)
     stack = np.ascontiguousarray(tensor).reshape(left, size, right)
@@ -111,7 +112,6 @@ def contract_partial(partial: Any, factor: Any, axis: int) -> Any:
     >>> contract_partial(np.ones((2, 3, 1)), np.array([[1.0], [2.0]]), 0).tolist()
     [[3.0], [3.0], [3.0]]
     """
-    xp = namespace_of(partial, factor)
     shape = tuple(partial.shape)
     if tuple(factor.shape) != (shape[axis], shape[-1]):
         raise ShapeError(
@@ -121,7 +121,8 @@ def contract_partial(partial: Any, factor: Any, axis: int) -> Any:
     left, size, rank = math.prod(shape[:axis]), shape[axis], shape[-1]
     right = math.prod(shape[axis + 1 : -1])
     rest = (*shape[:axis], *shape[axis + 1 :])
-    if not isinstance(partial, np.ndarray):
+    if not (isinstance(partial, np.ndarray) and isinstance(factor, np.ndarray)):
+        xp = namespace_of(partial, factor)
         stack = xp.reshape(partial, (left, size, right, rank))
         return xp.reshape(xp.sum(stack * factor[:, None, :], axis=1), rest)
     stack = np.ascontiguousarray(partial).reshape(left, size, right, rank)
@@ -191,7 +192,7 @@ def _contract_rounded(stack: Any, factor: Any, policy: PrecisionPolicy, rng: Any
 
 def _sum_products(stack: Any, factor: Any) -> Any:
     """Sum a numpy stack (left, size, right, r) times a factor, column by column, over size."""
-    if stack.size >= _FEW_PRODUCTS:
+    if stack.size >= _FEW_SUMS:
         from tensoralg.gpu.register_tiles import sum_in_tiles
 
         product = sum_in_tiles(stack, factor)

@@ -128,12 +128,13 @@ def _contract_group(
     tensor: Any, factors: Sequence[Any], mode: int, group: _Group, policy: Any, rng: Any
 ) -> Any:
     """Contract one group of modes with the tensor, then the rest one by one."""
-    xp = namespace_of(tensor, *factors)
     shape = tuple(tensor.shape)
-    merged = math.prod(shape[group.first : group.last + 1])
-    view = xp.reshape(tensor, (*shape[: group.first], merged, *shape[group.last + 1 :]))
-    columns = khatri_rao(factors[group.first : group.last + 1])
-    partial = contract_mode(view, columns, group.first, policy=policy, rng=rng)
+    columns = factors[group.first]
+    if group.last > group.first:
+        columns = khatri_rao(factors[group.first : group.last + 1])
+        merged = (*shape[: group.first], columns.shape[0], *shape[group.last + 1 :])
+        tensor = namespace_of(tensor).reshape(tensor, merged)
+    partial = contract_mode(tensor, columns, group.first, policy=policy, rng=rng)
     rest = [k for k in range(len(shape)) if not group.first <= k <= group.last]
     # the largest mode first leaves the least for the others
     for k in sorted((k for k in rest if k != mode), key=lambda k: -shape[k]):

@@ -161,7 +161,9 @@ def _contract_inner(stack: Any, factor: Any) -> Any:
 
 def _share(work: Callable[[int, int], None], total: int, least: int, products: int) -> None:
     """Run work(begin, end) over all of range(total), on several threads if it is large."""
-    threads = min(thread_count(), total // least, products // _PRODUCTS)
+    threads = min(total // least, products // _PRODUCTS)
+    if threads > 1:
+        threads = min(threads, thread_count())
     if threads <= 1:
         work(0, total)
         return
