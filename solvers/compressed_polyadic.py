@@ -1,7 +1,8 @@
 """Polyadic decomposition by compression: sketch, start, least squares on the core, exact finish."""
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,18 @@ Callback = Callable[[int, float, Sequence[FloatArray]], Any]
 
 _MARGIN = 4  # columns of the first bases beyond the rank
 _WORTHWHILE = 0.5  # a core of more than this part of the tensor is not worth the sketch
+_CHEAP = 0.1  # wider bases after the first solution must leave a core smaller than this part
 _TINY = 2**13  # entries below which the sketch costs more than it saves
 _FINISH_DAMPING = 1e-6
 _WIDENING = 1e-6  # growth of the fit in the first full step that calls for wider bases
+_LEAST_FULL_STEPS = 20
+_SMALL = 2**20  # entries up to which a tensor is copied to float64
+_WIDE_STEPS, _WIDE_TOL = 60, 1e-7
 _N_PENCILS = 4
+_N_CANDIDATES = 4  # starts that are tried for each that is run to its end
+_QUICK, _QUICK_FACTOR = 2**12, 2  # entries of cores on which twice as many starts are tried
+_FIRST_STEPS, _NEXT_STEPS = 12, 25  # of all candidates, of the better half
+_NOISE_FACTOR = 6.0  # selected directions of noise hold up to about four times their share
 
 
 def compressed_polyadic(
@@ -53,9 +62,11 @@ def compressed_polyadic(
     rank : int
         Number of terms, r >= 1.
     n_starts : int, default 1
-        Starts on the core, each run to its end; the best is kept.
+        Starts that are run to their ends, the best of which is kept; twice as many on a small
+        core. For each, four are tried for a few steps, unless the first converges at once.
     max_iter : int, default 500
-        Largest number of steps per start, and again for the finish.
+        Largest number of steps, those of other starts not counted; the finish may take twenty
+        in any case.
     tol : float, default 1e-8
         Steps end when the fit grows by no more than this.
     callback : callable, optional
@@ -144,39 +155,66 @@ class _Run:
         self.norm = math.sqrt(squared_norm(tensor))
         self.history: list[float] = []
         self.notes: list[str] = []
-        self.is_stopped = False
+        self.finished: set[LeastSquaresIteration] = set()
+        self.status = ""
+        self.n_steps = 0
 
     def solve(self, n_starts: int) -> PolyadicSolution:
         """Compress if it pays, start, and finish on the tensor."""
         widths = self._widths(self.rank + _MARGIN)
-        if not self._pays(widths):
+        if not self._pays(widths, _WORTHWHILE):
             return self._solve_directly(n_starts)
-        sketch = tensor_sketch(self.tensor, widths, rng=self.generator, policy=self.policy)
+        sketch = self._sketch(widths)
+        if not self._is_noise_beyond(sketch):
+            wider = self._widths(3 * self.rank // 2 + _MARGIN)
+            if self._pays(wider, _WORTHWHILE):
+                sketch = self._sketch(wider)
         self.notes.append(f"compressed to {_by(sketch.core.shape)}")
-        factors = self._solve_core(sketch, self._starts(sketch.core, n_starts))
-        if self.is_stopped:
-            return self._finish(factors, 0)
-        return self._finish(factors, 1)
+        factors = self._solve_core(sketch, self._starts(sketch.core), n_starts)
+        return self._finish(factors, may_widen=True)
+
+    def _sketch(
+        self, widths: Sequence[int], containing: Sequence[FloatArray] | None = None
+    ) -> TensorSketch:
+        """Compress the tensor to a core of these dimensions."""
+        return tensor_sketch(
+            self.tensor, widths, rng=self.generator, policy=self.policy, containing=containing
+        )
 
     def _widths(self, width: int) -> list[int]:
         """Columns of the bases: no mode needs more than it or all the others have."""
         size = math.prod(self.tensor.shape)
         return [min(n, width, size // n) for n in self.tensor.shape]
 
-    def _pays(self, widths: Sequence[int]) -> bool:
+    def _pays(self, widths: Sequence[int], part: float) -> bool:
         """Whether a core of these dimensions is worth a sketch."""
         size = math.prod(self.tensor.shape)
-        return size > _TINY and math.prod(widths) <= _WORTHWHILE * size and self.norm > 0.0
+        return size > _TINY and math.prod(widths) <= part * size and self.norm > 0.0
 
-    def _starts(self, core: FloatArray, n_starts: int) -> list[list[FloatArray]]:
-        """Generalised eigenvectors where there are any, and random factors."""
+    def _is_noise_beyond(self, sketch: TensorSketch) -> bool:
+        """Whether the directions beyond the rank hold no more than their share of white noise."""
+        core = sketch.core
+        square = self.norm**2
+        missed = max(square - float(np.linalg.norm(core)) ** 2, 0.0)
+        size = math.prod(self.tensor.shape)
+        per_entry = missed / max(1, size - core.size)
+        for mode, width in enumerate(core.shape):
+            rows = np.moveaxis(core, mode, 0).reshape(width, -1)
+            beyond = np.linalg.eigvalsh(rows @ rows.T)[: width - self.rank]
+            allowed = _NOISE_FACTOR * per_entry * core.size / width
+            if len(beyond) and beyond.mean() > allowed + 1e-12 * square:
+                return False
+        return True
+
+    def _starts(self, core: FloatArray) -> Iterator[list[FloatArray]]:
+        """Yield generalised eigenvectors where there are any, then random factors for ever."""
         found = generalized_eigenvalue_starts(
             core, self.rank, n_pencils=_N_PENCILS, rng=self.generator
         )
-        starts = [factors for _, factors in found[:1]]
-        while len(starts) < n_starts:
-            starts.append(self._random_start(core.shape, float(np.linalg.norm(core))))
-        return starts
+        if found:
+            yield found[0][1]
+        while True:
+            yield self._random_start(core.shape, float(np.linalg.norm(core)))
 
     def _random_start(self, shape: Sequence[int], norm: float) -> list[FloatArray]:
         """Draw normal factors of a model about as large as the tensor."""
@@ -184,25 +222,58 @@ class _Run:
         return [scale * self.generator.standard_normal((n, self.rank)) for n in shape]
 
     def _solve_core(
-        self, sketch: TensorSketch, starts: Sequence[Sequence[FloatArray]]
+        self, sketch: TensorSketch, starts: Iterator[list[FloatArray]], n_starts: int
     ) -> list[FloatArray]:
-        """Run all starts on the core; expand the best."""
-        best: LeastSquaresIteration | None = None
-        fits = []
-        for start in starts:
-            iteration = LeastSquaresIteration(sketch.core, start)
-            status = iteration.run(self.max_iter, self.tol, self._core_callback(sketch))
-            self.is_stopped = status == "stopped"
-            fits.append(self._full_fit(sketch, iteration.fit))
-            if best is None or iteration.value < best.value:
-                best = iteration
-            if self.is_stopped:
-                break
-        assert best is not None
+        """Find the best solution of the core; expand it."""
+        iterations = (LeastSquaresIteration(sketch.core, start) for start in starts)
+        best, fits = self._best(iterations, n_starts, sketch.core.size, self._core_callback(sketch))
         self.history.extend(self._full_fit(sketch, fit) for fit in best.history)
+        self._note_fits([self._full_fit(sketch, fit) for fit in fits])
+        return sketch.expand(best.factors)
+
+    def _best(
+        self,
+        iterations: Iterator[LeastSquaresIteration],
+        n_starts: int,
+        size: int,
+        callback: Callback | None,
+    ) -> tuple[LeastSquaresIteration, list[float]]:
+        """Run several starts, drop the worse ones early; the best and the fits of the finalists.
+
+        A first start that converges at once is not put in competition.
+        """
+        finalists = n_starts * (_QUICK_FACTOR if size <= _QUICK else 1)
+        candidates: list[LeastSquaresIteration] = []
+        for iteration in itertools.islice(iterations, _N_CANDIDATES * finalists):
+            candidates.append(iteration)
+            if self._advance(iteration, _FIRST_STEPS, callback):
+                return iteration, [iteration.fit]
+            if n_starts == 1 and len(candidates) == 1 and iteration in self.finished:
+                return iteration, [iteration.fit]
+        for keep, steps in ((2 * finalists, _NEXT_STEPS), (finalists, self.max_iter)):
+            candidates = sorted(candidates, key=lambda c: c.value)[:keep]
+            for iteration in candidates:
+                if self._advance(iteration, steps, callback):
+                    return iteration, [iteration.fit]
+        best = min(candidates, key=lambda c: c.value)
+        return best, [iteration.fit for iteration in candidates]
+
+    def _advance(
+        self, iteration: LeastSquaresIteration, steps: int, callback: Callback | None
+    ) -> bool:
+        """Run a start further; whether the callback ended everything."""
+        if iteration in self.finished:
+            return False
+        steps = min(steps, self.max_iter - len(iteration.history))
+        self.status = iteration.run(steps, self.tol, callback)
+        if self.status == "converged":
+            self.finished.add(iteration)
+        return self.status == "stopped"
+
+    def _note_fits(self, fits: Sequence[float]) -> None:
+        """Report the fits of several starts."""
         if len(fits) > 1:
             self.notes.append("fits of the starts: " + ", ".join(f"{fit:.6f}" for fit in fits))
-        return sketch.expand(best.factors)
 
     def _full_fit(self, sketch: TensorSketch, core_fit: float) -> float:
         """Fit of the tensor from that of the core: what the bases miss is orthogonal."""
@@ -215,72 +286,69 @@ class _Run:
         callback = self.callback
         if callback is None:
             return None
-        done = len(self.history)
         return lambda k, fit, factors: callback(
-            done + k, self._full_fit(sketch, fit), sketch.expand(factors)
+            self._count(), self._full_fit(sketch, fit), sketch.expand(factors)
         )
 
-    def _finish(self, factors: Sequence[FloatArray], widened: int) -> PolyadicSolution:
+    def _full_callback(self) -> Callback | None:
+        """Count on from the steps that were done before."""
+        callback = self.callback
+        if callback is None:
+            return None
+        return lambda k, fit, factors: callback(self._count(), fit, factors)
+
+    def _count(self) -> int:
+        """Return the number of the next step, counted through all starts."""
+        self.n_steps += 1
+        return self.n_steps
+
+    def _finish(self, factors: Sequence[FloatArray], *, may_widen: bool) -> PolyadicSolution:
         """Full steps from the factors, over wider bases if the first shows that these pay."""
         iteration = LeastSquaresIteration(
             self.tensor, factors, damping=_FINISH_DAMPING, norm=self.norm
         )
-        if self.is_stopped:
+        if self.status == "stopped":
             return self._solution(iteration, "stopped")
         before = iteration.fit
-        status = iteration.run(1, self.tol, self._later_callback())
-        if status == "max_iter" and iteration.fit - before > _WIDENING and widened:
-            widths = self._widths((1 + widened) * self.rank + _MARGIN)
-            if widened <= 2 and self._pays(widths):
-                self.history.extend(iteration.history)
-                return self._widen(iteration.factors, widths, widened)
+        status = iteration.run(1, self.tol, self._full_callback())
+        if status == "max_iter" and iteration.fit - before > _WIDENING and may_widen:
+            for times in (3, 2):
+                widths = self._widths(times * self.rank + _MARGIN)
+                if self._pays(widths, _CHEAP):
+                    self.history.extend(iteration.history)
+                    return self._widen(iteration.factors, widths)
         if status == "max_iter":
-            status = iteration.run(self.max_iter, self.tol, self._later_callback())
+            steps = max(_LEAST_FULL_STEPS, self.max_iter - len(self.history)) - 1
+            status = iteration.run(steps, self.tol, self._full_callback())
         return self._solution(iteration, status)
 
-    def _widen(
-        self, factors: list[FloatArray], widths: Sequence[int], widened: int
-    ) -> PolyadicSolution:
+    def _widen(self, factors: list[FloatArray], widths: Sequence[int]) -> PolyadicSolution:
         """Go on over wider bases that contain the present factors."""
-        sketch = tensor_sketch(
-            self.tensor, widths, rng=self.generator, policy=self.policy, containing=factors
-        )
+        sketch = self._sketch(widths, containing=factors)
         self.notes.append(f"then to {_by(sketch.core.shape)}")
         start = [basis.T @ factor for basis, factor in zip(sketch.bases, factors, strict=True)]
-        return self._finish(self._solve_core(sketch, [start]), widened + 1)
-
-    def _later_callback(self) -> Callback | None:
-        """Count on from the steps that were done before."""
-        callback, done = self.callback, len(self.history)
-        if callback is None:
-            return None
-        return lambda k, fit, factors: callback(done + k, fit, factors)
+        iteration = LeastSquaresIteration(sketch.core, start, damping=_FINISH_DAMPING)
+        steps = min(_WIDE_STEPS, self.max_iter)
+        self.status = iteration.run(steps, max(self.tol, _WIDE_TOL), self._core_callback(sketch))
+        self.history.extend(self._full_fit(sketch, fit) for fit in iteration.history)
+        return self._finish(sketch.expand(iteration.factors), may_widen=False)
 
     def _solve_directly(self, n_starts: int) -> PolyadicSolution:
         """Run all starts on the tensor itself."""
-        small = isinstance(self.tensor, np.ndarray) and self.tensor.size <= 2**20
-        tensor = self.tensor.astype(np.float64) if small else self.tensor
-        self.notes.append("not compressed: the core would be no smaller")
-        starts: list[list[FloatArray]] = []
-        if small:
-            starts = self._starts(tensor, n_starts)
-        while len(starts) < n_starts:
-            starts.append(self._random_start(tensor.shape, self.norm))
-        best: LeastSquaresIteration | None = None
-        best_status, fits = "", []
-        for start in starts:
-            iteration = LeastSquaresIteration(tensor, start, norm=self.norm)
-            status = iteration.run(self.max_iter, self.tol, self.callback)
-            fits.append(iteration.fit)
-            if best is None or iteration.value < best.value:
-                best, best_status = iteration, status
-            if status == "stopped":
-                best_status = status
-                break
-        assert best is not None
-        if len(fits) > 1:
-            self.notes.append("fits of the starts: " + ", ".join(f"{fit:.6f}" for fit in fits))
-        return self._solution(best, best_status)
+        tensor = self.tensor
+        self.notes.append("not compressed: a core would be no smaller")
+        if isinstance(tensor, np.ndarray) and tensor.size <= _SMALL:
+            tensor = tensor.astype(np.float64)
+            starts = self._starts(tensor)
+        else:
+            starts = (self._random_start(tensor.shape, self.norm) for _ in itertools.count())
+        iterations = (LeastSquaresIteration(tensor, start, norm=self.norm) for start in starts)
+        best, fits = self._best(
+            iterations, n_starts, math.prod(tensor.shape), self._full_callback()
+        )
+        self._note_fits(fits)
+        status = "converged" if best in self.finished else self.status
+        return self._solution(best, status)
 
     def _solution(self, iteration: LeastSquaresIteration, status: str) -> PolyadicSolution:
         """Put the history together and name what was done."""
