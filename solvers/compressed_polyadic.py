@@ -30,7 +30,7 @@ _SMALL = 2**20  # entries up to which a tensor is copied to float64
 _WIDE_STEPS, _WIDE_TOL = 60, 1e-7
 _N_PENCILS = 4
 _N_CANDIDATES = 4  # starts that are tried for each that is run to its end
-_QUICK, _QUICK_FACTOR = 2**12, 2  # entries of cores on which twice as many starts are tried
+_QUICK, _QUICK_FACTOR = 2**14, 2  # entries of cores on which twice as many starts are tried
 _FIRST_STEPS, _NEXT_STEPS = 12, 25  # of all candidates, of the better half
 _NOISE_FACTOR = 6.0  # selected directions of noise hold up to about four times their share
 
@@ -318,7 +318,8 @@ class _Run:
                     self.history.extend(iteration.history)
                     return self._widen(iteration.factors, widths)
         if status == "max_iter":
-            steps = max(_LEAST_FULL_STEPS, self.max_iter - len(self.history)) - 1
+            least = min(_LEAST_FULL_STEPS, self.max_iter)
+            steps = max(least, self.max_iter - len(self.history)) - 1
             status = iteration.run(steps, self.tol, self._full_callback())
         return self._solution(iteration, status)
 
