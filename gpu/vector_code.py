@@ -96,8 +96,8 @@ class VectorCode:
         return self._spread(self.builder.load(address), self.vector)
 
     def fused_multiply_add(self, x: Any, y: Any, z: Any) -> Any:
-        """Give x * y + z, rounded once."""
-        return self._call("llvm.fma", self.vector, [x, y, z])
+        """Give x * y + z, in one instruction where the machine has it."""
+        return self._call("llvm.fmuladd", self.vector, [x, y, z])
 
     def below(self, count: Any) -> Any:
         """Mask of the lanes whose number is below `count`."""
