@@ -23,6 +23,9 @@ IntArray = NDArray[np.int64]
 _SUMS = {"reassoc", "contract", "nsz"}
 
 
+# slice assignments and array expressions are written as loops: they compile ten times faster
+
+
 @numba.njit(cache=True, nogil=True)
 def gram_products(factors: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArray]:
     """Hadamard products of the Gram matrices of all modes but one, and of all but two."""
@@ -30,18 +33,20 @@ def gram_products(factors: FloatArray, offsets: IntArray) -> tuple[FloatArray, F
     grams = np.empty((order, rank, rank))
     for n in range(order):
         block = factors[offsets[n] : offsets[n + 1]]
-        grams[n] = np.dot(block.T, block)
-    but_one = np.ones((order, rank, rank))
-    but_two = np.ones((order, order, rank, rank))
-    for n in range(order):
-        for k in range(order):
-            if k != n:
-                but_one[n] *= grams[k]
-        for m in range(n + 1, order):
-            for k in range(order):
-                if k not in (n, m):
-                    but_two[n, m] *= grams[k]
-            but_two[m, n] = but_two[n, m]
+        np.dot(block.T, block, grams[n])
+    but_one = np.empty((order, rank, rank))
+    but_two = np.empty((order, order, rank, rank))
+    for s in range(rank):
+        for t in range(rank):
+            for n in range(order):
+                for m in range(order):
+                    product = 1.0
+                    for k in range(order):
+                        if k not in (n, m):
+                            product *= grams[k, s, t]
+                    if m == n:
+                        but_one[n, s, t] = product
+                    but_two[n, m, s, t] = product
     return but_one, but_two
 
 
@@ -61,10 +66,12 @@ def gauss_newton_product(
     mixed = np.empty((rank, rank))
     for n in range(order):
         begin, end = offsets[n], offsets[n + 1]
-        cross[n] = np.dot(direction[begin:end].T, factors[begin:end])
+        np.dot(direction[begin:end].T, factors[begin:end], cross[n])
     for n in range(order):
         begin, end = offsets[n], offsets[n + 1]
-        mixed[:] = 0.0
+        for s in range(rank):
+            for t in range(rank):
+                mixed[s, t] = 0.0
         for m in range(order):
             if m != n:
                 for s in range(rank):
@@ -86,7 +93,7 @@ def _precondition(
     """Multiply the rows of every mode by the inverse of its diagonal block."""
     for n in range(len(offsets) - 1):
         begin, end = offsets[n], offsets[n + 1]
-        out[begin:end] = np.dot(residual[begin:end], inverses[n])
+        np.dot(residual[begin:end], inverses[n], out[begin:end])
 
 
 @numba.njit(cache=True, nogil=True, fastmath=_SUMS)
@@ -118,7 +125,10 @@ def conjugate_gradients(
     """
     rows, rank = factors.shape
     step = np.zeros((rows, rank))
-    residual = -gradient
+    residual = np.empty((rows, rank))
+    for i in range(rows):
+        for s in range(rank):
+            residual[i, s] = -gradient[i, s]
     scaled = np.empty((rows, rank))
     product = np.empty((rows, rank))
     _precondition(residual, offsets, inverses, scaled)
