@@ -71,50 +71,45 @@ def _multiply_rows(
 
 @intrinsic(prefer_literal=True)
 def _multiply_columns(
-    typing: Any, c: Any, to: Any, a: Any, at: Any, column: Any, ahead: Any, b: Any, begin: Any,
-    depth: Any, rank: Any, first: Any, chunk: Any,
+    typing: Any, c: Any, to: Any, a: Any, at: Any, column: Any, later: Any, left: Any, width: Any,
+    b: Any, begin: Any, depth: Any, rank: Any, first: Any, chunk: Any,
 ) -> Any:  # fmt: skip
     """c[j, first + s] = sum_k a[k, j] b[k, s] for one vector of j and a chunk of ranks s.
 
-    `column` is the distance of a[k, j] and a[k + 1, j], `ahead` that of what will be read after
-    a while; b holds the chunk only, row by row, and `begin` is where its first row lies.
+    `column` is the distance of a[k, j] and a[k + 1, j]; b holds the chunk only, row by row, and
+    `begin` is where its first row lies. Meanwhile what is read later is fetched in the order of
+    memory, a vector in every round: from `later` on, `left` vectors and then whole rows of `width`
+    vectors.
     """
     n_ranks = len(chunk)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        c, to, a, at, column, ahead, b, begin, depth, rank, first = arguments[:11]
+        c, to, a, at, column, later, left, width, b, begin, depth, rank, first = arguments[:13]
         code = VectorCode(context, builder, signature.args[0].dtype)
         target = code.at(code.start_of(signature.args[0], c, to), first)
         source = code.start_of(signature.args[2], a, at)
-        factor = code.start_of(signature.args[6], b, begin)
-        with code.loop(depth, [code.zero] * n_ranks) as loop:
-            here = code.at(source, builder.mul(loop.index, column))
-            code.prefetch(code.at(here, ahead))
-            x = code.load(here)
+        fetched = code.start_of(signature.args[2], a, later)
+        factor = code.start_of(signature.args[8], b, begin)
+        one, lanes = code.integer(1), code.integer(code.lanes)
+        jump = builder.sub(column, builder.mul(builder.sub(width, one), lanes))
+        initial = [code.zero] * n_ranks + [code.integer(0), left]
+        with code.loop(depth, initial) as loop:
+            *sums, place, left = loop.values
+            code.prefetch(code.at(fetched, place))
+            ends = builder.icmp_signed("<=", left, one)
+            place = builder.add(place, builder.select(ends, jump, lanes))
+            left = builder.select(ends, width, builder.sub(left, one))
+            x = code.load(code.at(source, builder.mul(loop.index, column)))
             line = code.at(factor, builder.mul(loop.index, code.integer(n_ranks)))
-            loop.advance(
-                [
-                    code.fused_multiply_add(
-                        code.load_scalar(code.at(line, code.integer(s))), x, loop.values[s]
-                    )
-                    for s in range(n_ranks)
-                ]
-            )
-        rank, first = code.opaque(rank), code.opaque(first)
-        for s in range(0, n_ranks, code.lanes):
-            square = loop.values[s : s + code.lanes]
-            square += [code.undefined] * (code.lanes - len(square))
-            mask = code.below(builder.sub(builder.sub(rank, first), code.integer(s)))
-            # lanes past the chunk belong to the next one
-            mask = builder.and_(mask, code.below(code.integer(n_ranks - s)))
-            for j, value in enumerate(code.transpose(square)):
-                line = code.at(
-                    target, builder.add(builder.mul(code.integer(j), rank), code.integer(s))
-                )
-                code.masked_store(value, line, mask)
+            for s, old in enumerate(sums):
+                y = code.load_scalar(code.at(line, code.integer(s)))
+                sums[s] = code.fused_multiply_add(y, x, old)
+            loop.advance([*sums, place, left])
+        _store_columns(code, target, loop.values[:n_ranks], rank, first)
         return context.get_dummy_value()
 
-    return _void(c, to, a, at, column, ahead, b, begin, depth, rank, first, chunk), generate
+    kinds = (c, to, a, at, column, later, left, width, b, begin, depth, rank, first, chunk)
+    return _void(*kinds), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -167,6 +162,22 @@ def _void(*arguments: Any) -> Any:
     return types.void(
         *(types.intp if isinstance(kind, types.Integer) else kind for kind in arguments)
     )
+
+
+def _store_columns(code: VectorCode, target: Any, values: list[Any], rank: Any, first: Any) -> None:
+    """Write sums, one vector of columns for each rank, as rows of ranks."""
+    rank, first = code.opaque(rank), code.opaque(first)
+    for s in range(0, len(values), code.lanes):
+        square = values[s : s + code.lanes]
+        square += [code.undefined] * (code.lanes - len(square))
+        left = code.builder.sub(code.builder.sub(rank, first), code.integer(s))
+        # lanes past the chunk belong to the next one
+        within = code.below(code.integer(len(values) - s))
+        mask = code.builder.and_(code.below(left), within)
+        for j, value in enumerate(code.transpose(square)):
+            row = code.builder.mul(code.integer(j), rank)
+            line = code.at(target, code.builder.add(row, code.integer(s)))
+            code.masked_store(value, line, mask)
 
 
 def _store_ranks(code: VectorCode, line: Any, values: list[Any], rank: Any) -> None:
@@ -223,15 +234,21 @@ def contract_inner(
     for i in range(lefts[0], lefts[1]):
         plane, target = i * size * right, i * right * rank
         for begin in range(start, stop, width):
+            end = min(begin + width, stop)
+            vectors = (end - begin + lanes - 1) // lanes
             # the strip after the last one is the first of the next plane
-            ahead = width if begin + width < stop else size * right - (begin - start)
-            for j in range(begin, min(begin + width, stop), lanes):
+            strip = plane + begin + width if end < stop else plane + size * right + start
+            for tile in range(vectors):
                 # the last vector overlaps its neighbour
-                j = min(j, stop - lanes)
+                j = min(begin + tile * lanes, stop - lanes)
+                row = tile * size // vectors
+                done = tile * size - row * vectors
+                later = strip + row * right + done * lanes
                 for first in range(0, rank, len(chunk)):
                     _multiply_columns(
-                        out, target + j * rank, tensor, plane + j, right, ahead, factor,
-                        first * size, size, rank, first, chunk,
+                        out, target + j * rank, tensor, plane + j, right,
+                        later, vectors - done, vectors,
+                        factor, first * size, size, rank, first, chunk,
                     )  # fmt: skip
 
 

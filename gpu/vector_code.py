@@ -132,7 +132,7 @@ class VectorCode:
         return rows
 
     def loop(self, count: Any, initial: list[Any]) -> "VectorLoop":
-        """Open a counted loop that carries vectors."""
+        """Open a counted loop that carries vectors or indices."""
         return VectorLoop(self.builder, count, initial)
 
     def _halves(self) -> tuple[range, range]:
