@@ -22,6 +22,8 @@ _LARGEST_DAMPING = 1e10
 _SMALLEST_DAMPING = 1e-15
 _TRUSTED_DAMPING = 1e-5  # below it a step is practically undamped
 _EPSILON = 1e-15
+_SHORT_STEP = 1e-3  # shorter steps, relative to the factors, need no acceleration
+_LARGEST_BEND = 0.75  # acceleration over velocity beyond which the second order is not trusted
 _DEGENERATE = 1e3  # norm of the largest term over the tensor's: such terms cancel
 
 
@@ -38,8 +40,9 @@ def polyadic_least_squares(
     """Fit a polyadic model by damped Gauss-Newton steps in all factors at once.
 
     A step solves ``(J'J + D) p = -g`` by conjugate gradients, preconditioned by the diagonal
-    blocks of the modes; J'J is applied through Gram matrices of the factors, so that only the
-    residual and the gradient touch the tensor, in one pass. Near an exact decomposition the
+    blocks of the modes, and bends it by geodesic acceleration; J'J and the acceleration come
+    from Gram matrices of the factors, so that only the residual and the gradient touch the
+    tensor, in one pass. Near an exact decomposition the
     steps converge quadratically, and swamps of nearly collinear terms, where alternating least
     squares stalls, are crossed in tens of steps.
 
@@ -74,6 +77,8 @@ def polyadic_least_squares(
        decompositions", SIAM Journal on Optimization 23 (2013), sections 3 and 4.
     .. [2] K. Madsen, H. B. Nielsen, O. Tingleff, "Methods for non-linear least squares problems",
        second edition, Technical University of Denmark (2004), section 3.2.
+    .. [3] M. K. Transtrum, J. P. Sethna, "Improvements to the Levenberg-Marquardt algorithm for
+       nonlinear least-squares minimization", arXiv 1201.5885 (2012): geodesic acceleration.
 
     Examples
     --------
@@ -220,8 +225,14 @@ class LeastSquaresIteration:
         )
 
     def _propose(self) -> tuple[FloatArray, float]:
-        """Find a step; return it with the decrease of the linear model."""
-        from tensoralg.solvers.polyadic_normal_equations import conjugate_gradients
+        """Find a step; return it with the decrease of the linear model.
+
+        To the velocity p is added half the acceleration that keeps to the bend of the valley.
+        """
+        from tensoralg.solvers.polyadic_normal_equations import (
+            conjugate_gradients,
+            curvature_gradient,
+        )
 
         size = math.sqrt(_square(self.gradient))
         forcing = max(1e-4, min(0.1, math.sqrt(size / self.first_gradient))) if size else 0.1
@@ -230,19 +241,18 @@ class LeastSquaresIteration:
         # the large ones before these fit
         scale = np.repeat(diagonal.mean(axis=1, keepdims=True), diagonal.shape[1], axis=1)
         ridge = np.maximum(self.damping * scale, 1e-15 * diagonal.max())
-        rank = self.flat.shape[1]
-        inverses = np.linalg.inv(self.but_one + ridge[:, :, None] * np.eye(rank))
+        inverses = np.linalg.inv(self.but_one + ridge[:, :, None] * np.eye(self.flat.shape[1]))
+        matrix = (self.flat, self.offsets, self.but_one, self.but_two, ridge, inverses)
         step, predicted, _ = conjugate_gradients(
-            self.gradient,
-            self.flat,
-            self.offsets,
-            self.but_one,
-            self.but_two,
-            ridge,
-            inverses,
-            _MAX_CONJUGATE_STEPS,
-            forcing,
+            self.gradient, *matrix, _MAX_CONJUGATE_STEPS, forcing
         )
+        length = math.sqrt(_square(step))
+        if length > _SHORT_STEP * math.sqrt(_square(self.flat)):
+            bend = np.empty_like(step)
+            curvature_gradient(step, self.flat, self.offsets, self.but_two, bend)
+            acceleration, _, _ = conjugate_gradients(bend, *matrix, _MAX_CONJUGATE_STEPS, 0.1)
+            ratio = math.sqrt(_square(acceleration)) / length
+            step = step + 0.5 * min(1.0, _LARGEST_BEND / max(ratio, _EPSILON)) * acceleration
         return step, predicted
 
     def _try(self, step: FloatArray, predicted: float) -> float | None:

@@ -14,7 +14,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["conjugate_gradients", "gauss_newton_product", "gram_products"]
+__all__ = [
+    "conjugate_gradients",
+    "curvature_gradient",
+    "gauss_newton_product",
+    "gram_products",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -84,6 +89,49 @@ def gauss_newton_product(
                 out[begin + i, s] = (
                     own[i, s] + other[i, s] + damping[n, s] * direction[begin + i, s]
                 )
+
+
+@numba.njit(cache=True, nogil=True)
+def curvature_gradient(
+    step: FloatArray,
+    factors: FloatArray,
+    offsets: IntArray,
+    but_two: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Write J'w to `out`, where w is the second derivative of the model along a step."""
+    order, rank = len(offsets) - 1, factors.shape[1]
+    grams = np.empty((order, rank, rank))
+    cross = np.empty((order, rank, rank))
+    for n in range(order):
+        block = factors[offsets[n] : offsets[n + 1]]
+        np.dot(block.T, block, grams[n])
+        np.dot(step[offsets[n] : offsets[n + 1]].T, block, cross[n])
+    moved = np.empty((rank, rank))
+    fixed = np.empty((rank, rank))
+    for k in range(order):
+        begin, end = offsets[k], offsets[k + 1]
+        for s in range(rank):
+            for t in range(rank):
+                moved[s, t] = 0.0
+                fixed[s, t] = 0.0
+                for n in range(order):
+                    if n == k:
+                        continue
+                    moved[s, t] += 2.0 * cross[n, s, t] * but_two[k, n, s, t]
+                    for m in range(n + 1, order):
+                        if m == k:
+                            continue
+                        product = 2.0 * cross[n, s, t] * cross[m, s, t]
+                        for j in range(order):
+                            if j not in (n, m, k):
+                                product *= grams[j, s, t]
+                        fixed[s, t] += product
+        own = np.dot(step[begin:end], moved)
+        other = np.dot(factors[begin:end], fixed)
+        for i in range(end - begin):
+            for s in range(rank):
+                out[begin + i, s] = own[i, s] + other[i, s]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,6 +7,7 @@ from tensoralg.solvers.polyadic_gradient import balanced_split, residual_gradien
 from tensoralg.solvers.polyadic_least_squares import polyadic_least_squares
 from tensoralg.solvers.polyadic_normal_equations import (
     conjugate_gradients,
+    curvature_gradient,
     gauss_newton_product,
     gram_products,
 )
@@ -145,6 +146,31 @@ def test_normal_equations_are_those_of_the_dense_jacobian(shape, rank, seed):
     image = derivative @ expected
     decrease = -(gradient.ravel() @ expected + 0.5 * image @ image)
     assert predicted == pytest.approx(decrease, rel=1e-6, abs=1e-10)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=2, max_size=5),
+    rank=st.integers(1, 3),
+    seed=st.integers(0, 10**6),
+)
+def test_curvature_is_that_of_the_dense_model(shape, rank, seed):
+    factors = random_factors(shape, rank, seed)
+    steps = random_factors(shape, rank, seed + 1)
+    flat, step = np.concatenate(factors), np.concatenate(steps)
+    offsets = np.concatenate([[0], np.cumsum(shape)]).astype(np.int64)
+    _, but_two = gram_products(flat, offsets)
+    second = np.zeros(shape)
+    for n in range(len(shape)):
+        for m in range(n + 1, len(shape)):
+            mixed = [steps[k] if k in (n, m) else factors[k] for k in range(len(shape))]
+            second += 2 * dense(mixed)
+    expected = jacobian(factors).T @ second.ravel()
+    found = np.empty_like(flat)
+    curvature_gradient(step, flat, offsets, but_two, found)
+    np.testing.assert_allclose(
+        found.ravel(), expected, rtol=1e-10, atol=1e-10 * (1 + np.abs(expected).max())
+    )
 
 
 @pytest.mark.parametrize(
