@@ -9,7 +9,6 @@ import numpy as np
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.solvers.alternating_mixing import SweepMixing
 from tensoralg.solvers.alternating_sweeps import AlternatingSweeps
-from tensoralg.solvers.polyadic_residual import squared_norm
 from tensoralg.solvers.polyadic_solution import PolyadicSolution
 
 __all__ = ["alternating_least_squares"]
@@ -96,9 +95,9 @@ def alternating_least_squares(
     ('converged', 1.0)
     """
     _check(tensor, factors, nonnegative, mask)
-    if squared_norm(tensor, mask=mask) == 0.0:
-        return _zero_solution(factors)
     sweeps = AlternatingSweeps(tensor, factors, nonnegative=nonnegative, mask=mask, policy=policy)
+    if sweeps.squared_norm == 0.0:
+        return _zero_solution(factors)
     mixing = SweepMixing(sweeps) if accelerate else None
     judge = _Judge(sweeps, mixing, tol)
     history: list[float] = []
@@ -151,7 +150,7 @@ class _Judge:
             return estimate
         fit, is_worse = self._evaluate()
         if is_worse and self._mixing is not None:
-            self._mixing.pause()
+            self._mixing.disappoint()
         elif self._looked is not None:
             is_slow = abs(fit - self._looked[1]) <= self._tol * since
             self.is_satisfied = is_slow and (self._mixing is None or self._mixing.has_helped())

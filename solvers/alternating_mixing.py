@@ -1,14 +1,19 @@
 """Anderson mixing of the sweeps of alternating least squares."""
 
+import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensoralg.gpu.namespaces import device_of, namespace_of, to_numpy
 from tensoralg.solvers.alternating_sweeps import AlternatingSweeps
 
-__all__ = ["SweepMixing", "mix"]
+__all__ = ["SweepMixing", "expanding_direction", "mix"]
+
+FloatArray = NDArray[np.float64]
 
 _MEMORY = 10
 _FIRST_EXTRAPOLATION = 4
@@ -16,6 +21,10 @@ _LONGEST_PAUSE = 16
 _MANY_FAILURES = 3
 # of the mean eigenvalue: late differences are nearly parallel
 _DAMPING = 1e-8
+# of the largest squared step: what counts as a direction of its own
+_INDEPENDENT = 1e-8
+_STUBBORN = 2  # failures in a row that a saddle may be the reason for
+_FIRST_STRIDE = 0.05  # away from a saddle, relative to the norm of the factors
 
 
 class SweepMixing:
@@ -56,7 +65,10 @@ class SweepMixing:
         self._changes: list[Any] = []
         self._wait = _FIRST_EXTRAPOLATION
         self._failures = 0
+        self._disappointments = 0
         self._tried = False
+        self._strides = False
+        self._stride = _FIRST_STRIDE
         self._point: Any = None
         self._safe: tuple[Any, float] | None = None
 
@@ -67,7 +79,9 @@ class SweepMixing:
         self._wait -= 1
         if self._wait >= 0 or len(self._images) < 2:
             return
-        mixture = mix(self._images, self._changes)
+        mixture = self._beyond_saddle()
+        if mixture is None:
+            mixture = mix(self._images, self._changes)
         if sweeps.nonnegative:
             mixture = namespace_of(mixture).clip(mixture, min=0.0)
         self._safe = (self._point, sweeps.formula_fit)
@@ -86,10 +100,14 @@ class SweepMixing:
         if self._safe is not None and sweeps.formula_fit < self._safe[1] - sweeps.formula_noise:
             sweeps.restore(self._split(self._safe[0]))
             sweeps.formula_fit = self._safe[1]
+            if self._strides:
+                self._stride *= 0.25
             self.pause()
             return False
         if self._safe is not None:
             self._failures, self._tried = 0, True
+            if self._strides:
+                self._stride = min(2.0 * self._stride, 1.0)
         image = self._flat()
         self._images = [*self._images, image][-_MEMORY - 1 :]
         self._changes = [*self._changes, image - self._point][-_MEMORY - 1 :]
@@ -99,7 +117,20 @@ class SweepMixing:
         """Forget all pairs and go on without mixing for a while."""
         self._images, self._changes = [], []
         self._failures += 1
-        self._wait = min(2**self._failures, _LONGEST_PAUSE)
+        self._wait = max(self._wait, min(2**self._failures, _LONGEST_PAUSE))
+
+    def _beyond_saddle(self) -> Any:
+        """Stride along the direction that sweeps expand, if mixing has failed and there is one."""
+        self._strides = False
+        if self._failures < _STUBBORN:
+            return None
+        direction = expanding_direction(self._images, self._changes)
+        if direction is None:
+            return None
+        self._strides = True
+        here = self._images[-1]
+        length = math.sqrt(float(namespace_of(here).sum(here * here)))
+        return here + self._stride * length * direction
 
     def has_helped(self) -> bool:
         """Tell whether slow growth means anything; asking starts the count anew.
@@ -110,7 +141,14 @@ class SweepMixing:
             True if a mixture was accepted since the last call, or several in a row were not.
         """
         tried, self._tried = self._tried, False
-        return tried or self._failures >= _MANY_FAILURES
+        return tried or self._failures >= _MANY_FAILURES or self._disappointments >= _MANY_FAILURES
+
+    def disappoint(self) -> None:
+        """Note that accepted mixtures made the residual worse: the formula could not tell."""
+        self._disappointments += 1
+        self.pause()
+        if self._disappointments >= _MANY_FAILURES:
+            self._wait = sys.maxsize
 
     def _flat(self) -> Any:
         """All factors in one vector, every column of a term with the same norm."""
@@ -152,13 +190,71 @@ def mix(images: Sequence[Any], changes: Sequence[Any]) -> Any:
     >>> mix(images, [g - value for g, value in zip(images, x)]).round(6).tolist()
     [1.0]
     """
-    xp = namespace_of(*changes)
-    steps = xp.stack([change - changes[-1] for change in changes[:-1]])
-    gram = to_numpy(xp.matmul(steps, xp.matrix_transpose(steps)))
-    right = to_numpy(xp.matmul(steps, changes[-1]))
+    turns = _differences(changes)
+    gram = _products(turns, turns)
+    right = to_numpy(namespace_of(turns).matmul(turns, changes[-1]))
     gram = gram + _DAMPING * np.trace(gram) / len(gram) * np.eye(len(gram))
     mixing = np.linalg.lstsq(gram, right, rcond=None)[0]
-    if not isinstance(steps, np.ndarray):
-        mixing = xp.asarray(mixing, device=device_of(steps))
-    moves = xp.stack([image - images[-1] for image in images[:-1]])
-    return images[-1] - xp.matmul(mixing, moves)
+    return images[-1] - _combine(mixing, _differences(images))
+
+
+def expanding_direction(images: Sequence[Any], changes: Sequence[Any]) -> Any:
+    """Find the direction in which a fixed-point iteration moves away from its fixed point.
+
+    Mixing solves for a fixed point, and near a saddle of the objective it would stay there.
+
+    Parameters
+    ----------
+    images : sequence of k >= 2 arrays of float64, shape (n,)
+        g(x), the last one last, in any namespace.
+    changes : sequence of k arrays, shape (n,)
+        g(x) - x.
+
+    Returns
+    -------
+    array, shape (n,), or None
+        A unit vector along which the last change grows; None where, in the span of the last
+        steps, every direction is contracted (Rayleigh-Ritz, for nearly symmetric g').
+
+    Examples
+    --------
+    >>> x = [np.array([0.1, 1.0]), np.array([0.2, 0.7]), np.array([0.3, 0.2])]
+    >>> images = [value * np.array([1.5, 0.5]) for value in x]
+    >>> changes = [g - value for g, value in zip(images, x)]
+    >>> np.abs(expanding_direction(images, changes)).round(6).tolist()
+    [1.0, 0.0]
+    """
+    steps = _differences([image - change for image, change in zip(images, changes, strict=True)])
+    scale, basis = np.linalg.eigh(_products(steps, steps))
+    kept = scale > _INDEPENDENT * scale[-1]
+    if not kept.any() or scale[-1] <= 0.0:
+        return None
+    basis = basis[:, kept] / np.sqrt(scale[kept])
+    growth = basis.T @ _products(_differences(changes), steps) @ basis
+    values, vectors = np.linalg.eigh(0.5 * (growth + growth.T))
+    if values[-1] <= 0.0:
+        return None
+    direction = _combine(basis @ vectors[:, -1], steps)
+    xp = namespace_of(direction)
+    return direction if float(xp.sum(direction * changes[-1])) >= 0.0 else -direction
+
+
+def _differences(vectors: Sequence[Any]) -> Any:
+    """Differences of all vectors from the last, as rows."""
+    xp = namespace_of(*vectors)
+    return xp.stack([vector - vectors[-1] for vector in vectors[:-1]])
+
+
+def _products(left: Any, right: Any) -> FloatArray:
+    """Inner products of rows, on the host."""
+    xp = namespace_of(left)
+    result: FloatArray = to_numpy(xp.matmul(left, xp.matrix_transpose(right)))
+    return result
+
+
+def _combine(coefficients: FloatArray, rows: Any) -> Any:
+    """Linear combination of rows, with coefficients from the host."""
+    if isinstance(rows, np.ndarray):
+        return coefficients @ rows
+    xp = namespace_of(rows)
+    return xp.matmul(xp.asarray(coefficients, device=device_of(rows)), rows)

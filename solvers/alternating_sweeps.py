@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tensoralg.gpu.namespaces import device_of, namespace_of
 from tensoralg.solvers.dimension_tree import DimensionTree, SparseProducts
 from tensoralg.solvers.polyadic_missing import FilledTensor
+from tensoralg.solvers.polyadic_observed import ObservedCells, is_worth_listing
 from tensoralg.solvers.polyadic_residual import relative_residual, squared_norm
 from tensoralg.solvers.polyadic_updates import (
     cancellation,
@@ -34,6 +35,10 @@ _PRODUCT_ERROR = {
     "int8": 1e-2,
     "float8": 1e-1,
 }
+
+# of the old rows where cells are few: rows of a start at random must not be fitted to the letter
+_LARGEST_PULL = 1.0
+_PULL_DECAY = 0.6
 
 
 class AlternatingSweeps:
@@ -83,7 +88,18 @@ class AlternatingSweeps:
         self.squared_norm = squared_norm(tensor, mask=mask)
         self.precision = _precision(tensor, policy)
         self._dtype = _working_dtype(tensor, factors[0])
-        self._filled = None if mask is None else FilledTensor(tensor, mask, factors)
+        self._filled: FilledTensor | None = None
+        self._cells: ObservedCells | None = None
+        self._pull = 0.0
+        if mask is not None and is_worth_listing(tensor, mask, self.rank):
+            self._cells = ObservedCells(tensor, mask)
+            self._dtype = np.float64
+            scale = self._cells.scale([self._wide(factor) for factor in factors])
+            factors = [factors[0] * scale, *factors[1:]]
+            share = np.count_nonzero(mask) / mask.size
+            self._pull = min((1.0 - share) / share, _LARGEST_PULL) if share > 0.0 else 0.0
+        elif mask is not None:
+            self._filled = FilledTensor(tensor, mask, factors)
         self._last: Any = None
         self._products: Any = None
         self._policy = policy
@@ -99,6 +115,8 @@ class AlternatingSweeps:
     @property
     def formula_noise(self) -> float:
         """Error that `formula_fit` may have."""
+        if self.mask is not None:
+            return 1e-14
         error = max(1.0 - self.formula_fit, 0.0)
         noise = _PRODUCT_ERROR[self.precision]
         return noise / (2.0 * max(error, math.sqrt(noise)))
@@ -129,11 +147,15 @@ class AlternatingSweeps:
         """Replace every factor once by the best one given the others."""
         for mode in range(len(self.shape)):
             self._update(mode)
-        if self._filled is not None:
+        self._pull *= _PULL_DECAY
+        if self.mask is not None:
             self._refresh()
 
     def exact_fit(self) -> float:
         """Evaluate the fit in float64 from the differences of the entries."""
+        if self._cells is not None:
+            square = self._cells.squared_error(self.factors)
+            return 1.0 - math.sqrt(square / self.squared_norm)
         if self._filled is not None:
             return 1.0 - math.sqrt(self._filled.squared_error / self.squared_norm)
         return 1.0 - relative_residual(self.tensor, self.factors)
@@ -147,7 +169,10 @@ class AlternatingSweeps:
         """Give the tree all factors; fill the unobserved cells from them where there is a mask."""
         if self._filled is not None:
             self._filled.fill(self.factors)
+        if self.mask is not None and self.squared_norm > 0.0:
             self.formula_fit = self.exact_fit()
+        if self._cells is not None:
+            return
         if self._products is None:
             data = self.tensor if self._filled is None else self._filled.tensor
             if hasattr(data, "coordinates"):
@@ -162,6 +187,13 @@ class AlternatingSweeps:
 
     def _update(self, mode: int) -> None:
         """Solve for one factor."""
+        if self._cells is not None:
+            old = self._units[mode] * self.weights
+            factor = self._cells.solve(
+                mode, self._units, old, pull=self._pull, nonnegative=self.nonnegative
+            )
+            self._accept(mode, factor)
+            return
         product = self._wide(self._products.product(mode))
         gram = hadamard([g for k, g in enumerate(self.grams) if k != mode])
         if self.nonnegative:
@@ -169,17 +201,20 @@ class AlternatingSweeps:
             factor = solve_nonnegative_factor(gram, product, old)
         else:
             factor = solve_factor(gram, product, precision=self.precision)
+        self._accept(mode, factor)
+        self._products.replace(mode, self._units[mode])
+        if mode == len(self.shape) - 1 and self._filled is None:
+            self._note_fit(gram, product, factor)
+
+    def _accept(self, mode: int, factor: Any) -> None:
+        """Put a factor in the place of an old one."""
         self._units[mode], self.weights = unit_columns(factor, self._dtype, self._units[mode])
         self.grams[mode] = gram_matrix(self._units[mode])
-        self._products.replace(mode, self._units[mode])
         if mode == len(self.shape) - 1:
             self._last = factor
-            self._note_fit(gram, product, factor)
 
     def _note_fit(self, gram: FloatArray, product: Any, factor: Any) -> None:
         """Expand the squared error, from products that are at hand."""
-        if self._filled is not None:
-            return
         inner = float(self._xp.sum(product * factor))
         model = float(np.sum(gram * gram_matrix(factor)))
         square = max(self.squared_norm - 2.0 * inner + model, 0.0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tensoralg.gpu.namespaces import to_numpy
 from tensoralg.gpu.sparse_tensor import SparseTensor
 from tensoralg.gpu.tensor_blocks import TensorBlocks
+from tensoralg.solvers import alternating_sweeps
 from tensoralg.solvers.alternating_least_squares import alternating_least_squares
 from tensoralg.solvers.polyadic_residual import relative_residual
 
@@ -252,7 +253,9 @@ def test_nonnegative_fits_never_fall_and_negative_starts_are_refused():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("filler", [np.nan, np.inf, 1e30])
-def test_missing_cells_are_recovered_whatever_they_hold(dtype, filler):
+@pytest.mark.parametrize("listed", [True, False])
+def test_missing_cells_are_recovered_whatever_they_hold(monkeypatch, dtype, filler, listed):
+    monkeypatch.setattr(alternating_sweeps, "is_worth_listing", lambda *arguments: listed)
     tensor, start, _ = make((10, 11, 12), 2, noise=0.0)
     mask = np.random.default_rng(5).random(tensor.shape) < 0.7
     holed = np.where(mask, tensor, filler).astype(dtype)
@@ -263,7 +266,8 @@ def test_missing_cells_are_recovered_whatever_they_hold(dtype, filler):
     )
 
 
-def test_missing_cells_in_another_library():
+def test_missing_cells_in_another_library(monkeypatch):
+    monkeypatch.setattr(alternating_sweeps, "is_worth_listing", lambda *arguments: False)
     tensor, start, _ = make((6, 7, 8), 2, noise=0.0)
     mask = np.random.default_rng(5).random(tensor.shape) < 0.8
     holed = np.where(mask, tensor, np.nan)
@@ -278,7 +282,9 @@ def test_missing_cells_in_another_library():
     np.testing.assert_allclose(there.history, here.history, atol=1e-9)
 
 
-def test_a_full_mask_changes_nothing():
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_full_mask_changes_nothing(monkeypatch, listed):
+    monkeypatch.setattr(alternating_sweeps, "is_worth_listing", lambda *arguments: listed)
     tensor, start, _ = make((6, 7, 8), 2)
     options = {"max_iter": 20, "tol": 0.0, "accelerate": False}
     plain = alternating_least_squares(tensor, start, **options)
