@@ -84,8 +84,8 @@ def sum_in_tiles(stack: Any, factor: Any) -> Any:
     # every panel of ranks must have the same number of vectors
     vectors = max(v for v in (1, 2, 3, 4) if count % v == 0)
     out = np.empty((left, right, rank), dtype=stack.dtype)
-    flat, target = stack.reshape(-1), out.reshape(-1)
-    factor = np.ascontiguousarray(factor).reshape(-1)
+    flat, target = _flat(stack), out.reshape(-1)
+    factor = _flat(np.ascontiguousarray(factor))
 
     def work(begin: int, end: int) -> None:
         contract_sums(
@@ -111,7 +111,7 @@ def _contract_last(stack: Any, factor: Any) -> Any:
     padded = np.zeros((size, vectors * lanes), dtype=stack.dtype)
     padded[:, :rank] = factor
     out = np.empty((left, 1, rank), dtype=stack.dtype)
-    flat, flat_factor, target = stack.reshape(-1), padded.reshape(-1), out.reshape(-1)
+    flat, flat_factor, target = _flat(stack), padded.reshape(-1), out.reshape(-1)
 
     def work(begin: int, end: int) -> None:
         contract_last(
@@ -136,7 +136,7 @@ def _contract_inner(stack: Any, factor: Any) -> Any:
         part = factor[:, c * chunk : (c + 1) * chunk]
         padded[c, :, : part.shape[1]] = part
     out = np.empty((left, right, rank), dtype=stack.dtype)
-    flat, flat_factor, target = stack.reshape(-1), padded.reshape(-1), out.reshape(-1)
+    flat, flat_factor, target = _flat(stack), padded.reshape(-1), out.reshape(-1)
     strips = -(-size * right * stack.itemsize // _STRIP_BYTES)
     width = -(-right // (strips * lanes)) * lanes
 
@@ -157,6 +157,24 @@ def _contract_inner(stack: Any, factor: Any) -> Any:
     else:
         _share(columns, right, lanes, stack.size * rank)
     return out
+
+
+class _Memory:
+    """The memory of an array under numpy's own protocol, with the flag of read-only data off."""
+
+    def __init__(self, array: Any) -> None:
+        self.__array_interface__ = {
+            **array.__array_interface__,
+            "data": (array.ctypes.data, False),
+        }
+        self.array = array
+
+
+def _flat(array: Any) -> Any:
+    """One-dimensional view; numba would compile its own versions for read-only arrays."""
+    if type(array) is not np.ndarray or not array.flags.writeable:
+        array = np.asarray(_Memory(array))
+    return array.reshape(-1)
 
 
 def _share(work: Callable[[int, int], None], total: int, least: int, products: int) -> None:

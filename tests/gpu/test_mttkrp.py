@@ -90,6 +90,24 @@ def test_shapes_without_a_kernel_are_declined():
     assert sum_in_tiles(np.ones((2, 3, 2, 4)), np.ones((3, 4))) is None
 
 
+def test_read_only_and_mapped_arrays_need_no_versions_of_their_own(tmp_path):
+    from tensoralg.gpu.mttkrp_kernels import contract_inner, contract_last, contract_sums
+
+    tensor, factors = problem((40, 50, 60), 6)
+    np.save(tmp_path / "tensor.npy", tensor)
+    mapped = np.load(tmp_path / "tensor.npy", mmap_mode="r")
+    expected = [mttkrp(tensor, factors, mode) for mode in range(3)]
+    kernels = (contract_inner, contract_last, contract_sums)
+    versions = [len(kernel.signatures) for kernel in kernels]
+    tensor.flags.writeable = False
+    for factor in factors:
+        factor.flags.writeable = False
+    for source in (tensor, mapped):
+        for mode in range(3):
+            np.testing.assert_array_equal(mttkrp(source, factors, mode), expected[mode])
+    assert [len(kernel.signatures) for kernel in kernels] == versions
+
+
 def test_several_threads_give_the_same_numbers(monkeypatch):
     monkeypatch.setattr(register_tiles, "_PRODUCTS", 1000)
     monkeypatch.setattr(mode_contraction, "_FEW_SUMS", 0)
