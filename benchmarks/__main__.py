@@ -14,6 +14,7 @@ NAMES = (
     "completely_positive",
     "random_tensors",
     "polyadic",
+    "polyadic_real",
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -47,12 +47,12 @@ A_SWAMP = Problem("A, cosine .95", (100, 100, 100), 10, 0.95)
 B_SWAMP = Problem("B, cosine .9", (200, 200, 200), 20, 0.9)
 
 
-def true_fit(X: Any, factors: Any, weights: Any = None) -> float:
-    """Fit in float64 from the differences, the same for everybody."""
+def true_fit(X: Any, factors: Any, weights: Any = None, mask: Any = None) -> float:
+    """Fit in float64 from the differences of the observed cells, the same for everybody."""
     wide = [np.asarray(f, dtype=np.float64) for f in factors]
     if weights is not None:
         wide[0] = wide[0] * np.asarray(weights, dtype=np.float64)
-    return 1.0 - relative_residual(X, wide)
+    return 1.0 - relative_residual(X, wide, mask=mask)
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -68,7 +68,7 @@ def ours(X: Any, rank: int, seed: int, **options: Any) -> tuple[float, float]:
     """True fit and CPU seconds of the default method."""
     result, seconds = timed(lambda: decompose(X, rank, rng=seed, **options))
     tensor = result.tensor
-    return true_fit(X, tensor.factors, tensor.weights), seconds
+    return true_fit(X, tensor.factors, tensor.weights, options.get("mask")), seconds
 
 
 def tensorly_trace(
@@ -125,15 +125,38 @@ def tensorly_trace(
     return reached, best
 
 
-def pytensorlab_fit(X: Any, rank: int, seed: int) -> tuple[float, float] | None:
+def tensorly_fit(
+    X: Any, rank: int, seed: int, *, init: str, mask: Any, sweeps: int, tol: float, budget: float
+) -> tuple[float, float]:
+    """True fit and CPU seconds of TensorLy with its own stopping rule, within a budget."""
+    from tensorly.decomposition import parafac
+
+    begin = time.process_time()
+    (weights, factors), seconds = timed(
+        lambda: parafac(
+            X,
+            rank,
+            n_iter_max=sweeps,
+            init=init,
+            tol=tol,
+            mask=mask,
+            random_state=seed,
+            callback=lambda *_: time.process_time() - begin > budget,
+        )
+    )
+    return true_fit(X, factors, weights, mask), seconds
+
+
+def pytensorlab_fit(X: Any, rank: int, seed: int, mask: Any = None) -> tuple[float, float] | None:
     """True fit and CPU seconds of pytensorlab's default; None where it is not installed."""
     if importlib.util.find_spec("pytensorlab") is None:
         return None
     import pytensorlab
 
     np.random.seed(seed)  # noqa: NPY002  (the peer reads the global state)
-    (model, _), seconds = timed(lambda: pytensorlab.cpd(X, rank, print_steps=False))
-    return true_fit(X, [np.asarray(f) for f in model.factors]), seconds
+    known = X if mask is None else pytensorlab.IncompleteTensor(X[mask], np.nonzero(mask), X.shape)
+    (model, _), seconds = timed(lambda: pytensorlab.cpd(known, rank, print_steps=False))
+    return true_fit(X, [np.asarray(f) for f in model.factors], mask=mask), seconds
 
 
 __all__ = [
@@ -145,6 +168,7 @@ __all__ = [
     "Problem",
     "ours",
     "pytensorlab_fit",
+    "tensorly_fit",
     "tensorly_trace",
     "timed",
     "true_fit",
