@@ -11,7 +11,7 @@ from tensoralg.gpu.namespaces import device_of, namespace_of
 from tensoralg.solvers.dimension_tree import DimensionTree, SparseProducts
 from tensoralg.solvers.polyadic_missing import FilledTensor
 from tensoralg.solvers.polyadic_observed import ObservedCells, is_worth_listing
-from tensoralg.solvers.polyadic_residual import relative_residual, squared_norm
+from tensoralg.solvers.polyadic_residual import squared_error, squared_norm
 from tensoralg.solvers.polyadic_updates import (
     cancellation,
     gram_matrix,
@@ -158,7 +158,7 @@ class AlternatingSweeps:
             return 1.0 - math.sqrt(square / self.squared_norm)
         if self._filled is not None:
             return 1.0 - math.sqrt(self._filled.squared_error / self.squared_norm)
-        return 1.0 - relative_residual(self.tensor, self.factors)
+        return 1.0 - math.sqrt(squared_error(self.tensor, self.factors) / self.squared_norm)
 
     def balanced(self) -> list[Any]:
         """Give the factors with the weights shared evenly between the modes."""

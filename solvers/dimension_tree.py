@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tensoralg.gpu.mode_contraction import contract_mode, contract_partial
+from tensoralg.gpu.mode_contraction import contract_mode, contract_partial, khatri_rao
 from tensoralg.gpu.mttkrp import mttkrp
 from tensoralg.gpu.namespaces import namespace_of
-from tensoralg.solvers.polyadic_residual import khatri_rao
 
 __all__ = ["DimensionTree", "SparseProducts", "group_modes"]
 
