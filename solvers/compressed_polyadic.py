@@ -30,7 +30,8 @@ _SMALL = 2**20  # entries up to which a tensor is copied to float64
 _WIDE_STEPS, _WIDE_TOL = 60, 1e-7
 _N_PENCILS = 4
 _N_CANDIDATES = 4  # starts that are tried for each that is run to its end
-_QUICK, _QUICK_FACTOR = 2**14, 2  # entries of cores on which twice as many starts are tried
+_N_CLEAR_CANDIDATES = 3  # where only noise lies beyond the rank: nearly all starts succeed
+_QUICK, _QUICK_FACTOR = 2**14, 2  # entries of other cores on which twice as many are tried
 _FIRST_STEPS, _NEXT_STEPS = 12, 25  # of all candidates, of the better half
 _NOISE_FACTOR = 6.0  # selected directions of noise hold up to about four times their share
 
@@ -63,7 +64,8 @@ def compressed_polyadic(
         Number of terms, r >= 1.
     n_starts : int, default 1
         Starts that are run to their ends, the best of which is kept; twice as many on a small
-        core. For each, four are tried for a few steps, unless the first converges at once.
+        core. For each, three or four are tried for a few steps, unless the first converges at
+        once.
     max_iter : int, default 500
         Largest number of steps, those of other starts not counted; the finish may take twenty
         in any case.
@@ -156,6 +158,8 @@ class _Run:
         self.history: list[float] = []
         self.notes: list[str] = []
         self.finished: set[LeastSquaresIteration] = set()
+        self.widths: list[int] = []  # of the first core
+        self.is_clear = False  # whether only noise lies beyond the rank
         self.status = ""
         self.n_steps = 0
 
@@ -165,11 +169,13 @@ class _Run:
         if not self._pays(widths, _WORTHWHILE):
             return self._solve_directly(n_starts)
         sketch = self._sketch(widths)
-        if not self._is_noise_beyond(sketch):
-            wider = self._widths(3 * self.rank // 2 + _MARGIN)
+        self.is_clear = self._is_noise_beyond(sketch)
+        if not self.is_clear:
+            wider = self._first_wider()
             if self._pays(wider, _WORTHWHILE):
                 sketch = self._sketch(wider)
-        self.notes.append(f"compressed to {_by(sketch.core.shape)}")
+        self.widths = list(sketch.core.shape)
+        self.notes.append(f"compressed to {_by(self.widths)}")
         factors = self._solve_core(sketch, self._starts(sketch.core), n_starts)
         return self._finish(factors, may_widen=True)
 
@@ -185,6 +191,13 @@ class _Run:
         """Columns of the bases: no mode needs more than it or all the others have."""
         size = math.prod(self.tensor.shape)
         return [min(n, width, size // n) for n in self.tensor.shape]
+
+    def _first_wider(self) -> list[int]:
+        """Bases to start with where the spectrum has no gap after the rank."""
+        wide = self._widths(3 * self.rank + _MARGIN)
+        if math.prod(wide) <= _QUICK:
+            return wide
+        return self._widths(3 * self.rank // 2 + _MARGIN)
 
     def _pays(self, widths: Sequence[int], part: float) -> bool:
         """Whether a core of these dimensions is worth a sketch."""
@@ -242,19 +255,20 @@ class _Run:
 
         A first start that converges at once is not put in competition.
         """
-        finalists = n_starts * (_QUICK_FACTOR if size <= _QUICK else 1)
+        each = _N_CLEAR_CANDIDATES if self.is_clear else _N_CANDIDATES
+        finalists = n_starts * (_QUICK_FACTOR if size <= _QUICK and not self.is_clear else 1)
         candidates: list[LeastSquaresIteration] = []
-        for iteration in itertools.islice(iterations, _N_CANDIDATES * finalists):
+        for iteration in itertools.islice(iterations, each * finalists):
             candidates.append(iteration)
             if self._advance(iteration, _FIRST_STEPS, callback):
-                return iteration, [iteration.fit]
+                break
             if n_starts == 1 and len(candidates) == 1 and iteration in self.finished:
                 return iteration, [iteration.fit]
         for keep, steps in ((2 * finalists, _NEXT_STEPS), (finalists, self.max_iter)):
             candidates = sorted(candidates, key=lambda c: c.value)[:keep]
             for iteration in candidates:
-                if self._advance(iteration, steps, callback):
-                    return iteration, [iteration.fit]
+                if self.status == "stopped" or self._advance(iteration, steps, callback):
+                    break
         best = min(candidates, key=lambda c: c.value)
         return best, [iteration.fit for iteration in candidates]
 
@@ -314,7 +328,8 @@ class _Run:
         if status == "max_iter" and iteration.fit - before > _WIDENING and may_widen:
             for times in (3, 2):
                 widths = self._widths(times * self.rank + _MARGIN)
-                if self._pays(widths, _CHEAP):
+                is_wider = math.prod(widths) > 1.5 * math.prod(self.widths)
+                if is_wider and self._pays(widths, _CHEAP):
                     self.history.extend(iteration.history)
                     return self._widen(iteration.factors, widths)
         if status == "max_iter":
@@ -348,7 +363,9 @@ class _Run:
             iterations, n_starts, math.prod(tensor.shape), self._full_callback()
         )
         self._note_fits(fits)
-        status = "converged" if best in self.finished else self.status
+        status = "stopped" if self.status == "stopped" else "max_iter"
+        if best in self.finished and status != "stopped":
+            status = "converged"
         return self._solution(best, status)
 
     def _solution(self, iteration: LeastSquaresIteration, status: str) -> PolyadicSolution:

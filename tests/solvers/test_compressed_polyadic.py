@@ -79,14 +79,19 @@ def test_swamp(seed):
     assert match(truth, found.factors) > 0.98
 
 
-def test_spectrum_without_a_gap_widens_the_bases():
-    # 40 terms of slowly falling weight, 3 asked for: the best three are not in the leading space
-    truth = random_factors((40, 40, 40), 40, 0)
-    truth[0] = truth[0] * np.arange(1, 41) ** -1.0
+@pytest.mark.parametrize(
+    ("rank", "first", "then"), [(3, "13 x 13 x 13", None), (9, "17 x 17 x 17", "22 x 22 x 22")]
+)
+def test_spectrum_without_a_gap_gets_wider_bases(rank, first, then):
+    # many terms of slowly falling weight: the best few are not in the leading space
+    truth = random_factors((48, 48, 48), 48, 0)
+    truth[0] = truth[0] * np.arange(1, 49) ** -1.0
     tensor = dense(truth)
-    found = compressed_polyadic(tensor, 3, rng=1, n_starts=2)
-    assert "compressed to 8 x 8 x 8" in found.message
+    found = compressed_polyadic(tensor, rank, rng=1, n_starts=2)
+    assert f"compressed to {first}" in found.message
     assert "fits of the starts" in found.message
+    assert ("then to" in found.message) == (then is not None)
+    assert then is None or f"then to {then}" in found.message
     oracle = alternating_least_squares(tensor, found.factors, tol=1e-13, max_iter=2000)
     assert oracle.fit - found.fit < 1e-6
 
