@@ -110,16 +110,22 @@ def _check(shape: tuple[int, ...], factors: Sequence[Any], mode: int) -> None:
 
 
 def _best_group(shape: tuple[int, ...], mode: int, rank: int) -> _Group:
-    """Find the leading or trailing modes whose product needs the least extra memory."""
-    order = len(shape)
-    groups = [_Group(0, k) for k in range(mode)]
-    groups += [_Group(k, order - 1) for k in range(order - 1, mode, -1)]
+    """Choose the leading or trailing modes that the product with the tensor sums over.
 
-    def extra(group: _Group) -> int:
+    One outer mode is fastest, as its factor fits a cache; several are merged only where one
+    would leave more than half of the tensor's memory.
+    """
+    order, total = len(shape), math.prod(shape)
+    groups = [_Group(k, order - 1) for k in range(order - 1, mode, -1)]
+    groups += [_Group(0, k) for k in range(mode)]
+
+    def extra(group: _Group) -> tuple[bool, int]:
         size = math.prod(shape[group.first : group.last + 1])
-        result = math.prod(shape) // max(size, 1)
-        # a single factor lies there already, and so does the last result
-        return (size if group.last > group.first else 0) + (result if result != shape[mode] else 0)
+        merged = group.last > group.first
+        left = total // max(size, 1)
+        fits = left == shape[mode] or 2 * rank * left <= total
+        # a single factor lies there already
+        return merged or not fits, left + (size if merged else 0)
 
     return min(groups, key=extra)
 
