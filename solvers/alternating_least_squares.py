@@ -9,6 +9,7 @@ import numpy as np
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.solvers.alternating_mixing import SweepMixing
 from tensoralg.solvers.alternating_sweeps import AlternatingSweeps
+from tensoralg.solvers.polyadic_exchange import exchanged_factors
 from tensoralg.solvers.polyadic_solution import PolyadicSolution
 
 __all__ = ["alternating_least_squares"]
@@ -17,6 +18,10 @@ Callback = Callable[[int, float, Sequence[Any]], Any]
 
 _LONGEST_GAP = 16  # sweeps between two evaluations of the residual
 _CANCELLATION = 10.0
+_MOST_EXCHANGES = 8
+# an early look for a missing term: sweeps before it, and growth of the fit per sweep
+_PATIENCE = 20
+_STALL = 1e-4
 
 
 def alternating_least_squares(
@@ -37,7 +42,8 @@ def alternating_least_squares(
     sweeps (`DimensionTree`); Gram matrices, solves and the residual that decides when to stop are
     float64. Where the Gram matrix is singular the solution of minimum norm is taken. Missing
     cells are filled in from the model, sweep after sweep. Sweeps are accelerated by Anderson
-    mixing; a mixture that turns out worse is taken back, so that the fit never falls.
+    mixing; a mixture that turns out worse is taken back. Where they stall, a term that does little
+    is exchanged for one that the residual shows to be missing; the best model is returned.
 
     Parameters
     ----------
@@ -61,8 +67,8 @@ def alternating_least_squares(
         Called after each sweep with its number, from 1, the fit and the factors; a truthy return
         stops.
     accelerate : bool, default True
-        Whether to extrapolate. Without, the iterates are those of plain alternating least
-        squares.
+        Whether to extrapolate, and to exchange terms of a stationary model for one that it lacks.
+        Without, the iterates are those of plain alternating least squares.
 
     Returns
     -------
@@ -100,6 +106,7 @@ def alternating_least_squares(
         return _zero_solution(factors)
     mixing = SweepMixing(sweeps) if accelerate else None
     judge = _Judge(sweeps, mixing, tol)
+    can_exchange = accelerate and mask is None and not nonnegative
     history: list[float] = []
     status = "max_iter"
     while len(history) < max_iter:
@@ -113,10 +120,27 @@ def alternating_least_squares(
         if callback is not None and callback(len(history), history[-1], sweeps.factors):
             status = "stopped"
             break
+        is_due = judge.is_satisfied or (len(history) >= _PATIENCE and judge.stalls_first_time())
+        if is_due and can_exchange and _exchange(sweeps, mixing, judge):
+            continue
         if judge.is_satisfied:
             status = "converged"
             break
     return _solution(sweeps, status, history, judge, tol)
+
+
+def _exchange(sweeps: AlternatingSweeps, mixing: SweepMixing | None, judge: "_Judge") -> bool:
+    """Exchange a term of a stationary model if that promises a better one."""
+    if judge.exchanges >= _MOST_EXCHANGES or judge.has_exchanged_in_vain:
+        return False
+    factors = exchanged_factors(sweeps)
+    if factors is None:
+        return False
+    sweeps.restore(factors)
+    if mixing is not None:
+        mixing.pause()
+    judge.reopen()
+    return True
 
 
 class _Judge:
@@ -132,6 +156,9 @@ class _Judge:
         self._mixing = mixing
         self._tol = tol
         self.is_satisfied = False
+        self.exchanges = 0
+        self.has_exchanged_in_vain = False
+        self._has_stalled, self._growth = False, math.inf
         self._looked: tuple[int, float] | None = None
         self._best: tuple[float, tuple[Any, ...]] | None = None
         self._offset = 0.0
@@ -143,14 +170,17 @@ class _Judge:
         sweeps = self._sweeps
         estimate = sweeps.formula_fit + self._offset
         growth, self._previous = abs(estimate - self._previous), estimate
+        self._growth = growth
         if self._tol <= 0.0 or growth > max(self._tol, sweeps.formula_noise):
             return estimate
         since = iteration - self._looked[0] if self._looked is not None else self._gap
         if since < self._gap:
             return estimate
         fit, is_worse = self._evaluate()
-        if is_worse and self._mixing is not None:
-            self._mixing.disappoint()
+        if is_worse:
+            self.has_exchanged_in_vain = self.exchanges > 0
+            if self._mixing is not None:
+                self._mixing.disappoint()
         elif self._looked is not None:
             is_slow = abs(fit - self._looked[1]) <= self._tol * since
             self.is_satisfied = is_slow and (self._mixing is None or self._mixing.has_helped())
@@ -159,6 +189,18 @@ class _Judge:
         self._offset += fit - estimate
         self._previous = fit
         return fit
+
+    def stalls_first_time(self) -> bool:
+        """Tell, once, that the fit hardly grows."""
+        stalls = not self._has_stalled and abs(self._growth) < _STALL
+        self._has_stalled = self._has_stalled or stalls
+        return stalls
+
+    def reopen(self) -> None:
+        """Judge anew: a term of the model has been exchanged."""
+        self.exchanges += 1
+        self.is_satisfied = False
+        self._looked, self._gap = None, 2
 
     def finish(self) -> tuple[float, tuple[Any, ...]]:
         """Give the best fit and its factors, those of the last sweep if nothing was better."""

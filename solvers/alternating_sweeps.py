@@ -87,13 +87,13 @@ class AlternatingSweeps:
         self.nonnegative = nonnegative
         self.squared_norm = squared_norm(tensor, mask=mask)
         self.precision = _precision(tensor, policy)
-        self._dtype = _working_dtype(tensor, factors[0])
+        self.dtype = _working_dtype(tensor, factors[0])
         self._filled: FilledTensor | None = None
         self._cells: ObservedCells | None = None
         self._pull = 0.0
         if mask is not None and is_worth_listing(tensor, mask, self.rank):
             self._cells = ObservedCells(tensor, mask)
-            self._dtype = np.float64
+            self.dtype = np.float64
             scale = self._cells.scale([self._wide(factor) for factor in factors])
             factors = [factors[0] * scale, *factors[1:]]
             share = np.count_nonzero(mask) / mask.size
@@ -136,7 +136,7 @@ class AlternatingSweeps:
         """
         self._units, self.weights = [], np.ones(self.rank)
         for factor in factors:
-            unit, norms = unit_columns(self._wide(factor), self._dtype)
+            unit, norms = unit_columns(self._wide(factor), self.dtype)
             self._units.append(unit)
             self.weights = self.weights * norms
         self.grams = [gram_matrix(unit) for unit in self._units]
@@ -165,6 +165,25 @@ class AlternatingSweeps:
         root = self._row(self.weights ** (1.0 / len(self.shape)))
         return [self._wide(unit) * root for unit in self._units]
 
+    def products_with(self, factors: Sequence[Any]) -> DimensionTree | SparseProducts:
+        """Prepare products of the tensor (filled, if it has a mask) with other factors.
+
+        Parameters
+        ----------
+        factors : sequence of N arrays, shapes (n_k, r)
+            Of any r.
+
+        Returns
+        -------
+        DimensionTree or SparseProducts
+            Independent of the sweeps' own.
+        """
+        data = self.tensor if self._filled is None else self._filled.tensor
+        narrow = [self._xp.astype(factor, self.dtype, copy=False) for factor in factors]
+        if hasattr(data, "coordinates"):
+            return SparseProducts(data, narrow)
+        return DimensionTree(data, narrow, policy=self._policy)
+
     def _refresh(self) -> None:
         """Give the tree all factors; fill the unobserved cells from them where there is a mask."""
         if self._filled is not None:
@@ -174,11 +193,7 @@ class AlternatingSweeps:
         if self._cells is not None:
             return
         if self._products is None:
-            data = self.tensor if self._filled is None else self._filled.tensor
-            if hasattr(data, "coordinates"):
-                self._products = SparseProducts(data, self._units)
-            else:
-                self._products = DimensionTree(data, self._units, policy=self._policy)
+            self._products = self.products_with(self._units)
             return
         if self._filled is not None:
             self._products.forget()
@@ -208,7 +223,7 @@ class AlternatingSweeps:
 
     def _accept(self, mode: int, factor: Any) -> None:
         """Put a factor in the place of an old one."""
-        self._units[mode], self.weights = unit_columns(factor, self._dtype, self._units[mode])
+        self._units[mode], self.weights = unit_columns(factor, self.dtype, self._units[mode])
         self.grams[mode] = gram_matrix(self._units[mode])
         if mode == len(self.shape) - 1:
             self._last = factor

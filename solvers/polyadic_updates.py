@@ -16,8 +16,16 @@ __all__ = ["gram_matrix", "solve_factor", "solve_nonnegative_factor", "unit_colu
 FloatArray = NDArray[np.float64]
 
 # squared distance of a unit column from the span of the others below which the Gram matrix is
-# taken as singular; errors of a float32 right-hand side are amplified by its inverse
-_DEPENDENT = {"float64": 1e-13, "float32": 1e-9}
+# taken as singular: its inverse amplifies the errors of the right-hand side
+_DEPENDENT = {
+    "float64": 1e-13,
+    "float32": 1e-9,
+    "tf32": 1e-5,
+    "float16": 1e-5,
+    "bfloat16": 1e-4,
+    "int8": 1e-4,
+    "float8": 1e-3,
+}
 _INNER_PASSES = 30
 _INNER_TOL = 1e-3
 
@@ -58,8 +66,8 @@ def solve_factor(gram: FloatArray, product: Any, *, precision: str = "float64") 
         Elementwise product of the other factors' Gram matrices, with a diagonal of ones.
     product : array of float64, shape (n, r)
         The tensor contracted with the other factors.
-    precision : {"float64", "float32"}, default "float64"
-        In which the product was computed: it says when `gram` is too close to singular to be
+    precision : str, default "float64"
+        Policy by which the product was computed: it says when `gram` is too close to singular to be
         inverted.
 
     Returns
@@ -83,7 +91,7 @@ def solve_factor(gram: FloatArray, product: Any, *, precision: str = "float64") 
         inverse, _ = lapack.dpotrs(cholesky, np.eye(rank), lower=1)
     else:
         values, vectors = np.linalg.eigh(gram)
-        kept = values > max(_DEPENDENT[precision], 0.0) * max(values[-1], 0.0)
+        kept = values > _DEPENDENT[precision] * max(values[-1], 0.0)
         inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
     xp = namespace_of(product)
     return xp.matmul(product, _beside(product, inverse))
