@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoralg.gpu.namespaces import device_of, namespace_of
 from tensoralg.solvers.generalized_eigenvalue_start import generalized_eigenvalue_starts
+from tensoralg.solvers.polyadic_competition import Competition
 from tensoralg.solvers.polyadic_least_squares import LeastSquaresIteration
 from tensoralg.solvers.polyadic_residual import squared_norm
 from tensoralg.solvers.polyadic_solution import PolyadicSolution
@@ -29,10 +31,11 @@ _LEAST_FULL_STEPS = 20
 _SMALL = 2**20  # entries up to which a tensor is copied to float64
 _WIDE_STEPS, _WIDE_TOL = 60, 1e-7
 _N_PENCILS = 4
+_START_SCALE = 0.5  # per mode; small starts fall into fewer local optima
+_NO_GAIN = "a core would be no smaller"
 _N_CANDIDATES = 4  # starts that are tried for each that is run to its end
 _N_CLEAR_CANDIDATES = 3  # where only noise lies beyond the rank: nearly all starts succeed
 _QUICK, _QUICK_FACTOR = 2**14, 2  # entries of other cores on which twice as many are tried
-_FIRST_STEPS, _NEXT_STEPS = 12, 25  # of all candidates, of the better half
 _NOISE_FACTOR = 6.0  # selected directions of noise hold up to about four times their share
 
 
@@ -46,6 +49,7 @@ def compressed_polyadic(
     callback: Callback | None = None,
     rng: int | np.random.Generator | None = None,
     policy: Any = None,
+    mask: NDArray[np.bool_] | None = None,
 ) -> PolyadicSolution:
     """Decompose a dense tensor through a small core that holds nearly all of it.
 
@@ -78,6 +82,8 @@ def compressed_polyadic(
         Seed of the sketch and the starts.
     policy : PrecisionPolicy, optional
         Precision of the products in the sketch; the finish is exact whatever it is.
+    mask : bool ndarray of the tensor's shape, optional
+        True: observed. Tensors with missing cells are not compressed.
 
     Returns
     -------
@@ -111,9 +117,11 @@ def compressed_polyadic(
             callback=turned,
             rng=rng,
             policy=policy,
+            mask=None if mask is None else mask.T,
         )
         return _with(solution, factors=solution.factors[::-1])
-    run = _Run(tensor, rank, max_iter, tol, callback, np.random.default_rng(rng), policy)
+    generator = np.random.default_rng(rng)
+    run = _Run(tensor, rank, max_iter, tol, callback, generator, policy, mask)
     return run.solve(n_starts)
 
 
@@ -151,22 +159,24 @@ class _Run:
         callback: Callback | None,
         generator: np.random.Generator,
         policy: Any,
+        mask: NDArray[np.bool_] | None,
     ) -> None:
         self.tensor, self.rank, self.max_iter, self.tol = tensor, rank, max_iter, tol
         self.callback, self.generator, self.policy = callback, generator, policy
-        self.norm = math.sqrt(squared_norm(tensor))
+        self.mask = mask
+        self.norm = math.sqrt(squared_norm(tensor, mask=mask))
         self.history: list[float] = []
         self.notes: list[str] = []
-        self.finished: set[LeastSquaresIteration] = set()
+        self.competition = Competition(max_iter, tol)
         self.widths: list[int] = []  # of the first core
         self.is_clear = False  # whether only noise lies beyond the rank
-        self.status = ""
+        self.is_stopped = False
         self.n_steps = 0
 
     def solve(self, n_starts: int) -> PolyadicSolution:
         """Compress if it pays, start, and finish on the tensor."""
         widths = self._widths(self.rank + _MARGIN)
-        if not self._pays(widths, _WORTHWHILE):
+        if self.mask is not None or not self._pays(widths, _WORTHWHILE):
             return self._solve_directly(n_starts)
         sketch = self._sketch(widths)
         self.is_clear = self._is_noise_beyond(sketch)
@@ -231,7 +241,7 @@ class _Run:
 
     def _random_start(self, shape: Sequence[int], norm: float) -> list[FloatArray]:
         """Draw normal factors of a model about as large as the tensor."""
-        scale = (norm / math.sqrt(self.rank * math.prod(shape))) ** (1.0 / len(shape))
+        scale = _START_SCALE * (norm / math.sqrt(self.rank * math.prod(shape))) ** (1 / len(shape))
         return [scale * self.generator.standard_normal((n, self.rank)) for n in shape]
 
     def _solve_core(
@@ -251,38 +261,14 @@ class _Run:
         size: int,
         callback: Callback | None,
     ) -> tuple[LeastSquaresIteration, list[float]]:
-        """Run several starts, drop the worse ones early; the best and the fits of the finalists.
-
-        A first start that converges at once is not put in competition.
-        """
+        """Let starts compete on a tensor of this size; the best, and the finalists' fits."""
         each = _N_CLEAR_CANDIDATES if self.is_clear else _N_CANDIDATES
         finalists = n_starts * (_QUICK_FACTOR if size <= _QUICK and not self.is_clear else 1)
-        candidates: list[LeastSquaresIteration] = []
-        for iteration in itertools.islice(iterations, each * finalists):
-            candidates.append(iteration)
-            if self._advance(iteration, _FIRST_STEPS, callback):
-                break
-            if n_starts == 1 and len(candidates) == 1 and iteration in self.finished:
-                return iteration, [iteration.fit]
-        for keep, steps in ((2 * finalists, _NEXT_STEPS), (finalists, self.max_iter)):
-            candidates = sorted(candidates, key=lambda c: c.value)[:keep]
-            for iteration in candidates:
-                if self.status == "stopped" or self._advance(iteration, steps, callback):
-                    break
-        best = min(candidates, key=lambda c: c.value)
-        return best, [iteration.fit for iteration in candidates]
-
-    def _advance(
-        self, iteration: LeastSquaresIteration, steps: int, callback: Callback | None
-    ) -> bool:
-        """Run a start further; whether the callback ended everything."""
-        if iteration in self.finished:
-            return False
-        steps = min(steps, self.max_iter - len(iteration.history))
-        self.status = iteration.run(steps, self.tol, callback)
-        if self.status == "converged":
-            self.finished.add(iteration)
-        return self.status == "stopped"
+        best, fits = self.competition.best(
+            iterations, each * finalists, finalists, callback, first_may_win=n_starts == 1
+        )
+        self.is_stopped = self.competition.is_stopped
+        return best, fits
 
     def _note_fits(self, fits: Sequence[float]) -> None:
         """Report the fits of several starts."""
@@ -321,7 +307,7 @@ class _Run:
         iteration = LeastSquaresIteration(
             self.tensor, factors, damping=_FINISH_DAMPING, norm=self.norm
         )
-        if self.status == "stopped":
+        if self.is_stopped:
             return self._solution(iteration, "stopped")
         before = iteration.fit
         status = iteration.run(1, self.tol, self._full_callback())
@@ -345,28 +331,35 @@ class _Run:
         start = [basis.T @ factor for basis, factor in zip(sketch.bases, factors, strict=True)]
         iteration = LeastSquaresIteration(sketch.core, start, damping=_FINISH_DAMPING)
         steps = min(_WIDE_STEPS, self.max_iter)
-        self.status = iteration.run(steps, max(self.tol, _WIDE_TOL), self._core_callback(sketch))
+        status = iteration.run(steps, max(self.tol, _WIDE_TOL), self._core_callback(sketch))
+        self.is_stopped = status == "stopped"
         self.history.extend(self._full_fit(sketch, fit) for fit in iteration.history)
         return self._finish(sketch.expand(iteration.factors), may_widen=False)
 
     def _solve_directly(self, n_starts: int) -> PolyadicSolution:
         """Run all starts on the tensor itself."""
         tensor = self.tensor
-        self.notes.append("not compressed: a core would be no smaller")
-        if isinstance(tensor, np.ndarray) and tensor.size <= _SMALL:
+        missing = 0 if self.mask is None else self.mask.size - int(self.mask.sum())
+        self.notes.append(f"not compressed: {'cells are missing' if missing else _NO_GAIN}")
+        small = isinstance(tensor, np.ndarray) and tensor.size <= _SMALL
+        if small:
             tensor = tensor.astype(np.float64)
+        starts: Iterator[list[FloatArray]]
+        if small and not missing:
             starts = self._starts(tensor)
         else:
-            starts = (self._random_start(tensor.shape, self.norm) for _ in itertools.count())
-        iterations = (LeastSquaresIteration(tensor, start, norm=self.norm) for start in starts)
+            # missing cells are taken to be as large as the others
+            size = math.prod(tensor.shape)
+            norm = self.norm * math.sqrt(size / max(1, size - missing))
+            starts = (self._random_start(tensor.shape, norm) for _ in itertools.count())
+        iterations = (
+            LeastSquaresIteration(tensor, start, norm=self.norm, mask=self.mask) for start in starts
+        )
         best, fits = self._best(
             iterations, n_starts, math.prod(tensor.shape), self._full_callback()
         )
         self._note_fits(fits)
-        status = "stopped" if self.status == "stopped" else "max_iter"
-        if best in self.finished and status != "stopped":
-            status = "converged"
-        return self._solution(best, status)
+        return self._solution(best, self.competition.status_of(best))
 
     def _solution(self, iteration: LeastSquaresIteration, status: str) -> PolyadicSolution:
         """Put the history together and name what was done."""
@@ -374,10 +367,18 @@ class _Run:
         history = np.array([*self.history, *iteration.history])
         return _with(
             found,
+            factors=tuple(_beside(self.tensor, factor) for factor in found.factors),
             n_iter=len(history),
             history=history,
             message="; ".join([found.message, *self.notes]),
         )
+
+
+def _beside(tensor: Any, factor: FloatArray) -> Any:
+    """Move a factor to where the tensor is."""
+    if isinstance(tensor, np.ndarray) or hasattr(tensor, "slabs"):
+        return factor
+    return namespace_of(tensor).asarray(factor, device=device_of(tensor))
 
 
 def _by(shape: Sequence[int]) -> str:

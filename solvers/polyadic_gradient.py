@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoralg.gpu.namespaces import device_of, namespace_of, to_numpy
 from tensoralg.solvers.polyadic_residual import khatri_rao
 
 __all__ = ["balanced_split", "residual_gradient"]
@@ -21,6 +22,7 @@ FloatArray = NDArray[np.float64]
 _TILE_ROWS = 128
 _TILE_COLUMNS = 2048  # with the rows: 2 MB of float64, a core's second-level cache
 _SLAB_BYTES = 2**26
+_DEVICE_BLOCK = 2**24  # entries
 
 
 def residual_gradient(
@@ -30,9 +32,9 @@ def residual_gradient(
 
     Parameters
     ----------
-    tensor : ndarray, shape (n_1, .., n_N), or TensorBlocks
-        float32 or float64, N >= 2. The residual is formed in float64; for a float32 tensor it is
-        rounded to float32 before it is multiplied.
+    tensor : array, shape (n_1, .., n_N), or TensorBlocks
+        float32 or float64, N >= 2, of any library: the products run where it is. The residual is
+        formed in float64; for a float32 tensor it is rounded to float32 before it is multiplied.
     factors : sequence of N ndarrays of float64, shapes (n_k, r)
         The model is ``sum_s prod_k factors[k][i_k, s]``.
     mask : bool ndarray of the tensor's shape, optional
@@ -63,9 +65,13 @@ def residual_gradient(
     for start, stop, slab in _slabs(tensor):
         left = khatri_rao([factors[0][start:stop], *factors[1:split]])
         rows = slice(start * row_size, stop * row_size)
-        matrix = slab.reshape(len(left), len(right))
-        observed = None if mask is None else mask[start:stop].reshape(matrix.shape)
-        value += _accumulate(matrix, observed, left, right, head[rows], tail)
+        part = None if mask is None else mask[start:stop, ...]
+        if isinstance(slab, np.ndarray):
+            matrix = slab.reshape(len(left), len(right))
+            observed = None if part is None else part.reshape(matrix.shape)
+            value += _accumulate(matrix, observed, left, right, head[rows], tail)
+        else:
+            value += _accumulate_elsewhere(slab, part, left, right, head[rows], tail)
     head, tail = head.reshape(*shape[:split], rank), tail.reshape(*shape[split:], rank)
     return value, _contract_others(head, factors[:split]) + _contract_others(tail, factors[split:])
 
@@ -129,6 +135,40 @@ def _accumulate(
                 error = error.astype(np.float32)
             head[tile[0]] += error @ right_operand[tile[1]]
             tail[tile[1]] += error.T @ left_operand[tile[0]]
+    return value
+
+
+def _accumulate_elsewhere(
+    slab: Any,
+    part: Any,
+    left: FloatArray,
+    right: FloatArray,
+    head: FloatArray,
+    tail: FloatArray,
+) -> float:
+    """Do the same where the tensor is, in large blocks of rows."""
+    xp, device = namespace_of(slab), device_of(slab)
+    rows, columns = len(left), len(right)
+    matrix = xp.reshape(slab, (rows, columns))
+    observed = None if part is None else xp.reshape(xp.asarray(part, device=device), matrix.shape)
+    moved_left, moved_right = (xp.asarray(f, device=device) for f in (left, right))
+    total = xp.zeros(tail.shape, dtype=xp.float64, device=device)
+    value = 0.0
+    step = max(1, _DEVICE_BLOCK // columns)
+    for i in range(0, rows, step):
+        block = slice(i, min(i + step, rows))
+        wide = xp.astype(matrix[block, :], xp.float64)
+        error = xp.matmul(moved_left[block, :], moved_right.T) - wide
+        if observed is not None:
+            error = xp.where(observed[block, :], error, xp.zeros_like(error))
+        value += 0.5 * float(xp.sum(error * error))
+        # products in the tensor's own precision, sums in float64
+        error = xp.astype(error, slab.dtype)
+        products = xp.matmul(error, xp.astype(moved_right, slab.dtype))
+        head[block] += to_numpy(xp.astype(products, xp.float64))
+        products = xp.matmul(error.T, xp.astype(moved_left[block, :], slab.dtype))
+        total = total + xp.astype(products, xp.float64)
+    tail += to_numpy(total)
     return value
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.gpu.mode_contraction import contract_mode
+from tensoralg.gpu.namespaces import device_of, namespace_of, to_numpy
 
 __all__ = ["TensorSketch", "tensor_sketch"]
 
@@ -78,8 +79,8 @@ def tensor_sketch(
     Returns
     -------
     TensorSketch
-        On the host. The core is exactly the tensor's projection, up to the rounding of the
-        products.
+        On the host, wherever the tensor is. The core is exactly the tensor's projection, up to
+        the rounding of the products.
 
     References
     ----------
@@ -136,18 +137,25 @@ def _contract_last(tensor: Any, factor: FloatArray, policy: Any) -> FloatArray:
         parts = [_contract_last(slab, factor, policy) for _, _, slab in tensor.slabs(_SLAB_BYTES)]
         return np.asarray(np.concatenate(parts))
     mode = len(tensor.shape) - 1
-    return np.asarray(contract_mode(tensor, factor.astype(tensor.dtype), mode, policy=policy))
+    return to_numpy(contract_mode(tensor, _beside(tensor, factor), mode, policy=policy))
 
 
 def _contract_first(tensor: Any, factor: FloatArray, policy: Any) -> FloatArray:
     """Multiply the first mode: shape (n_2, .., n_N, d)."""
     if not hasattr(tensor, "slabs"):
-        return np.asarray(contract_mode(tensor, factor.astype(tensor.dtype), 0, policy=policy))
+        return to_numpy(contract_mode(tensor, _beside(tensor, factor), 0, policy=policy))
     total: Any = None
     for start, stop, slab in tensor.slabs(_SLAB_BYTES):
         part = contract_mode(slab, factor[start:stop].astype(slab.dtype), 0, policy=policy)
         total = part if total is None else np.add(total, part, out=total)
     return np.asarray(total)
+
+
+def _beside(tensor: Any, factor: FloatArray) -> Any:
+    """Bring a factor to the tensor's library, device and precision."""
+    if isinstance(tensor, np.ndarray):
+        return factor.astype(tensor.dtype)
+    return namespace_of(tensor).asarray(factor, dtype=tensor.dtype, device=device_of(tensor))
 
 
 def _unfold(tensor: FloatArray, mode: int) -> FloatArray:

@@ -1,3 +1,4 @@
+import array_api_strict as strict
 import numpy as np
 import pytest
 
@@ -122,6 +123,17 @@ def test_rank_above_every_dimension_of_a_large_tensor():
     assert 1 - found.fit < 1e-8
 
 
+def test_missing_cells_are_not_read():
+    tensor = dense(random_factors((15, 14, 13), 3, 0))
+    mask = np.random.default_rng(1).random(tensor.shape) < 0.8
+    holed = np.where(mask, tensor, np.nan)
+    for given_tensor in (holed, np.asfortranarray(holed)):
+        found = compressed_polyadic(given_tensor, 3, rng=2, mask=mask)
+        assert "cells are missing" in found.message
+        assert 1 - found.fit < 1e-7
+        assert relative_residual(tensor, found.factors) < 1e-6
+
+
 def test_rank_one_tensor_asked_for_two_terms():
     tensor = dense(random_factors((30, 20, 40), 1, 0))
     found = compressed_polyadic(tensor, 2, rng=1)
@@ -146,6 +158,20 @@ def test_fortran_order_and_slabs_give_the_answer_of_the_array():
         assert other.fit == pytest.approx(expected.fit, abs=1e-9)
         assert [f.shape for f in other.factors] == [(n, 3) for n in tensor.shape]
         assert relative_residual(tensor, other.factors) == pytest.approx(1 - other.fit, abs=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_array_of_another_library(dtype):
+    tensor = noisy(random_factors((40, 30, 20), 3, 0), 0.05, 1).astype(dtype)
+    expected = compressed_polyadic(tensor, 3, rng=2)
+    found = compressed_polyadic(strict.asarray(tensor), 3, rng=2)
+    assert found.fit == pytest.approx(expected.fit, abs=1e-9)
+    for factor, wanted in zip(found.factors, expected.factors, strict=True):
+        assert factor.dtype == strict.float64
+        np.testing.assert_allclose(np.asarray(factor), wanted, atol=1e-4)
+    small = compressed_polyadic(strict.asarray(tensor[:5, :6, :7]), 2, rng=2)
+    assert "not compressed" in small.message
+    assert isinstance(small.factors[0], type(strict.asarray(tensor)))
 
 
 def test_same_seed_same_factors():
