@@ -15,6 +15,7 @@ NAMES = (
     "random_tensors",
     "polyadic",
     "polyadic_real",
+    "polyadic_sparse",
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -1,15 +1,18 @@
 """Problems and peers that the polyadic benchmarks share."""
 
+import contextlib
 import importlib.util
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.moment_pass import own_peak
 from tensoralg import KruskalTensor
 from tensoralg.polyadic import decompose
 from tensoralg.solvers.polyadic_residual import relative_residual
@@ -62,6 +65,13 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
         start = time.process_time()
         result = call()
         return result, time.process_time() - start
+
+
+def fresh_peak() -> float:
+    """Peak memory of this process in MB, counted from now on where the system can do that."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return own_peak()
 
 
 def ours(X: Any, rank: int, seed: int, **options: Any) -> tuple[float, float]:
@@ -166,6 +176,7 @@ __all__ = [
     "B",
     "C",
     "Problem",
+    "fresh_peak",
     "ours",
     "pytensorlab_fit",
     "tensorly_fit",
