@@ -74,7 +74,8 @@ def alternating_least_squares(
     -------
     PolyadicSolution
         The fit is evaluated in float64 from the entries' differences, also where the entries of
-        `history` between two evaluations come from the expanded formula.
+        `history` between two evaluations come from the expanded formula. It may dip after an
+        exchange of terms; the factors are then still the best ones.
 
     Raises
     ------

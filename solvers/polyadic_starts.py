@@ -240,6 +240,9 @@ def _unfolding_grams(tensor: Any, rank: int, generator: np.random.Generator) -> 
     """Gram matrix of the rows of every unfolding, in float64."""
     if hasattr(tensor, "slabs"):
         return _slab_grams(tensor, rank, generator)
+    if isinstance(tensor, np.ndarray) and tensor.flags.f_contiguous and tensor.ndim > 1:
+        # in C order as it lies, with the modes reversed
+        return [_gram(tensor.T, mode) for mode in reversed(range(tensor.ndim))]
     return [_gram(tensor, mode) for mode in range(tensor.ndim)]
 
 

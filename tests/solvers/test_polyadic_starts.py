@@ -31,9 +31,10 @@ def test_a_seed_gives_the_same_numbers_in_every_library():
 
 
 @pytest.mark.parametrize("slab", [1, 13, 2**20])
-def test_singular_vectors_are_those_of_the_unfoldings(monkeypatch, slab):
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_singular_vectors_are_those_of_the_unfoldings(monkeypatch, slab, order):
     monkeypatch.setattr(polyadic_starts, "_SLAB", slab)
-    start = singular_vector_start(TENSOR, 4, rng=0)
+    start = singular_vector_start(np.asarray(TENSOR, order=order), 4, rng=0)
     for mode in range(4):
         expected = leading_subspace(TENSOR, mode, 4)
         kept = expected.shape[1]
