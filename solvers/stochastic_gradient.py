@@ -106,7 +106,14 @@ def stochastic_polyadic(
     if probe.squared_norm == 0.0:
         return _zero_solution(start_factors)
     dtype = _working_dtype(tensor, start_factors, policy)
-    steps = BlockSteps(start_factors, plan, dtype=dtype, policy=policy, rng=generator)
+    steps = BlockSteps(
+        start_factors,
+        plan,
+        dtype=dtype,
+        norm=math.sqrt(probe.squared_norm),
+        policy=policy,
+        rng=generator,
+    )
     steps.scale(probe.best_scale(steps.factors))
     pace = _Pace(plan, tol, probe.fit(steps.factors))
     best = steps.save()
@@ -171,7 +178,7 @@ class _Pace:
         self.epoch += 1
         if math.isnan(fit) or fit < min(self.best, 0.0) - _DIVERGED:
             self.divergences += 1
-            self._halve()
+            self._halve(least=0.0)
             return "diverged"
         is_best = fit >= self.best
         self.best = max(fit, self.best)
@@ -195,8 +202,8 @@ class _Pace:
         elif self._schedule.decay is None:
             self._halve()
 
-    def _halve(self) -> None:
-        self._halved = max(0.5 * self._halved, _SMALLEST_SHRINK)
+    def _halve(self, least: float = _SMALLEST_SHRINK) -> None:
+        self._halved = max(0.5 * self._halved, min(least, self._halved))
         last = self._recent[-1]
         self._recent.clear()
         self._recent.append(last)
@@ -265,6 +272,8 @@ def _solution(
         "stopped": f"the callback stopped it after epoch {n_iter}",
         "max_iter": f"the fit still grew after {n_iter} epochs; raise max_iter or tol",
     }[status]
-    if pace.divergences:
+    if n_iter and pace.divergences == n_iter:
+        message = f"all {n_iter} epochs diverged; lower the step of the schedule"
+    elif pace.divergences:
         message += f"; {pace.divergences} epochs diverged and were taken back with half the step"
     return PolyadicSolution(factors, fit, status, n_iter, np.array(history), message)

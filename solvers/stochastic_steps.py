@@ -43,9 +43,9 @@ class StochasticSchedule:
         stopped growing. Steps that diverge are halved in any case.
     sign_epochs : int, default 0
         Epochs of the first stage, which follows the signs of the gradient only (SignSGD).
-    sign_step : float, default 0.02
-        Its steps, relative to the root mean square of the factor's entries, in the first epoch;
-        they shrink as ``epoch ** -0.5``.
+    sign_step : float, default 0.05
+        Its steps in the first epoch, relative to the root mean square of the entries of a factor
+        that models a tensor of this norm; they shrink as ``epoch ** -0.5``.
     residual_form : bool, default True
         Which operands a precision policy rounds; see `tensoralg.gpu.sampled_gradient`.
 
@@ -65,7 +65,7 @@ class StochasticSchedule:
     step: float | None = None
     decay: float | None = None
     sign_epochs: int = 0
-    sign_step: float = 0.02
+    sign_step: float = 0.05
     residual_form: bool = True
 
     def __post_init__(self) -> None:
@@ -99,6 +99,32 @@ class BlockSteps:
 
     The factor that is stepped carries the weights. The others have unit columns, so that terms
     of very different size do not slow one another down.
+
+    Parameters
+    ----------
+    factors : sequence of N arrays, shapes (n_k, r)
+        The start, but for its scale: the largest weight is 1 at first.
+    schedule : StochasticSchedule
+        Samples and steps.
+    dtype : dtype
+        Of the factors and the products.
+    norm : float
+        Norm of the tensor, which gives steps along signs their size.
+    policy : PrecisionPolicy or None
+        Rounding of the operands.
+    rng : numpy.random.Generator
+        Source of the samples and of stochastic rounding.
+
+    Examples
+    --------
+    >>> ones = [np.ones((2, 1)), np.ones((3, 1))]
+    >>> rng = np.random.default_rng(0)
+    >>> steps = BlockSteps(ones, StochasticSchedule(), dtype=np.float64, norm=3.0, policy=None,
+    ...     rng=rng)
+    >>> steps.run(np.full((2, 3), 0.5), 0, 2, 1.0, signs=False)
+    True
+    >>> (steps.factors[0] @ steps.factors[1].T).round(12).tolist()
+    [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]
     """
 
     def __init__(
@@ -107,6 +133,7 @@ class BlockSteps:
         schedule: StochasticSchedule,
         *,
         dtype: Any,
+        norm: float,
         policy: PrecisionPolicy | None,
         rng: np.random.Generator,
     ) -> None:
@@ -116,6 +143,7 @@ class BlockSteps:
         self._policy = policy
         self._rng = rng
         self._dtype = dtype
+        self._norm = norm
         wide = [xp.astype(factor, xp.float64, copy=True) for factor in factors]
         weights: Any = 1.0
         for mode, factor in enumerate(wide):
@@ -197,7 +225,7 @@ class BlockSteps:
             residual_form=self._schedule.residual_form,
             rng=self._rng,
         )
-        change = self._change(factor, gradient, mode, lipschitz, shrink, signs)
+        change = self._change(gradient, mode, lipschitz, shrink, signs)
         stepped = factor - change
         if mode == 0:
             whole = self._units[0] * self._weights
@@ -208,17 +236,17 @@ class BlockSteps:
 
     def _change(
         self,
-        factor: Any,
         gradient: Any,
         mode: int,
         lipschitz: float,
         shrink: float,
         signs: bool,
     ) -> Any:
-        """Compute what is subtracted from the factor."""
+        """Compute what is subtracted from the factor, for the other factors' unit columns."""
         xp = self._xp
         if signs:
-            typical = math.sqrt(float(xp.mean(factor * factor)))
+            size = math.prod(self._units[mode].shape)
+            typical = self._norm / math.sqrt(size)
             return xp.sign(gradient) * (self._schedule.sign_step * shrink * typical)
         if self._schedule.step is not None:
             # unit columns are shorter than those the user's step is for
