@@ -57,9 +57,9 @@ def tensor_sketch(
 ) -> TensorSketch:
     """Compress a tensor to a small core by random projections and orthogonal iterations.
 
-    Pass one multiplies the last mode by a few Gaussian columns and finds bases of the other
-    modes; pass two multiplies these in and finds the basis of the last; every correction is one
-    more pass, a sweep of orthogonal iterations in all modes.
+    Pass one multiplies one mode, mostly the last, by a few Gaussian columns and finds bases of
+    the others; pass two multiplies these in and finds the basis of the first one; every
+    correction is one more pass, a sweep of orthogonal iterations in the others.
 
     Parameters
     ----------
@@ -98,55 +98,51 @@ def tensor_sketch(
     """
     generator = np.random.default_rng(rng)
     shape = tuple(tensor.shape)
-    last = len(shape) - 1
+    pivot = _pivot(shape, ranks)
+    others = [k for k in range(len(shape)) if k != pivot]
     kept = [None] * len(shape) if containing is None else containing
     # enough columns that every unfolding of the sketch has twice as many as its basis
-    columns = min(shape[last], max(4, *(_columns_for(shape, ranks[k], k) for k in range(last))))
-    sketch = _contract_last(tensor, generator.standard_normal((shape[last], columns)), policy)
-    bases = [
-        _basis(_leading_directions(_unfold(sketch, k), ranks[k], generator), ranks[k], kept[k])
-        for k in range(last)
-    ]
-    rotated = _contract_first(tensor, bases[0], policy)
-    for basis in bases[1:]:
-        rotated = _rotate(rotated, basis)
-    rows = rotated.reshape(shape[last], -1)
-    directions = _leading_directions(rows, ranks[last], generator)
-    bases.append(_basis(directions, ranks[last], kept[last]))
+    size = math.prod(shape) // shape[pivot]
+    columns = min(shape[pivot], max(4, *(-(-2 * ranks[k] * shape[k] // size) for k in others)))
+    gaussian = generator.standard_normal((shape[pivot], columns))
+    sketch = _contract(tensor, gaussian, pivot, policy)
+    bases: list[FloatArray] = [np.empty((0, 0))] * len(shape)
+    for position, k in enumerate(others):
+        directions = _leading_directions(_unfold(sketch, position), ranks[k], generator)
+        bases[k] = _basis(directions, ranks[k], kept[k])
+    partial = _contract(tensor, bases[0], 0, policy)
+    rows, _ = _project(partial, [*range(1, len(shape)), 0], bases, pivot)
+    directions = _leading_directions(rows, ranks[pivot], generator)
+    bases[pivot] = _basis(directions, ranks[pivot], kept[pivot])
     for _ in range(corrections):
-        partial = _contract_last(tensor, bases[last], policy)
-        for mode in range(last):
-            rows = _project(partial, bases, mode)
+        partial = _contract(tensor, bases[pivot], pivot, policy)
+        for k in others:
+            rows, modes = _project(partial, [*others, pivot], bases, k)
+            rows = rows.astype(np.float64)
             # one orthogonal iteration
-            bases[mode] = _basis(rows @ (rows.T @ bases[mode]), ranks[mode], kept[mode])
-    # `rows` are those of the last mode but one, all the others multiplied by their bases
-    others = [basis.shape[1] for k, basis in enumerate(bases) if k != last - 1]
-    core = (bases[last - 1].T @ rows).reshape(-1, *others)
-    return TensorSketch(tuple(bases), np.ascontiguousarray(np.moveaxis(core, 0, last - 1)))
+            bases[k] = _basis(rows @ (rows.T @ bases[k]), ranks[k], kept[k])
+    # `rows` are those of the last of the modes, all the others multiplied by their bases
+    core = (bases[modes[0]].T @ rows).reshape([ranks[k] for k in modes])
+    return TensorSketch(tuple(bases), np.ascontiguousarray(core.transpose(np.argsort(modes))))
 
 
-def _columns_for(shape: Sequence[int], rank: int, mode: int) -> int:
-    """Gaussian columns with which the unfolding in a mode has twice as many columns as wanted."""
-    others = math.prod(n for k, n in enumerate(shape[:-1]) if k != mode)
-    return -(-2 * rank // others)
+def _pivot(shape: Sequence[int], ranks: Sequence[int]) -> int:
+    """Mode that is multiplied first: the last, unless another but the first shrinks much more."""
+    ratios = [rank / n for rank, n in zip(ranks, shape, strict=True)]
+    best = min(ratios[1:])
+    return len(shape) - 1 if ratios[-1] <= 1.25 * best else 1 + ratios[1:].index(best)
 
 
-def _contract_last(tensor: Any, factor: FloatArray, policy: Any) -> FloatArray:
-    """Multiply the last mode: shape (n_1, .., n_{N-1}, d)."""
-    if hasattr(tensor, "slabs"):
-        parts = [_contract_last(slab, factor, policy) for _, _, slab in tensor.slabs(_SLAB_BYTES)]
-        return np.asarray(np.concatenate(parts))
-    mode = len(tensor.shape) - 1
-    return to_numpy(contract_mode(tensor, _beside(tensor, factor), mode, policy=policy))
-
-
-def _contract_first(tensor: Any, factor: FloatArray, policy: Any) -> FloatArray:
-    """Multiply the first mode: shape (n_2, .., n_N, d)."""
+def _contract(tensor: Any, factor: FloatArray, mode: int, policy: Any) -> FloatArray:
+    """Multiply one mode of the tensor by columns, which become the last axis; on the host."""
     if not hasattr(tensor, "slabs"):
-        return to_numpy(contract_mode(tensor, _beside(tensor, factor), 0, policy=policy))
+        return to_numpy(contract_mode(tensor, _beside(tensor, factor), mode, policy=policy))
+    if mode > 0:
+        parts = [_contract(slab, factor, mode, policy) for _, _, slab in tensor.slabs(_SLAB_BYTES)]
+        return np.concatenate(parts)
     total: Any = None
     for start, stop, slab in tensor.slabs(_SLAB_BYTES):
-        part = contract_mode(slab, factor[start:stop].astype(slab.dtype), 0, policy=policy)
+        part = _contract(slab, factor[start:stop], 0, policy)
         total = part if total is None else np.add(total, part, out=total)
     return np.asarray(total)
 
@@ -163,22 +159,22 @@ def _unfold(tensor: FloatArray, mode: int) -> FloatArray:
     return np.moveaxis(tensor, mode, 0).reshape(tensor.shape[mode], -1)
 
 
-def _rotate(tensor: FloatArray, basis: FloatArray) -> FloatArray:
-    """Multiply the first mode and move it to the end."""
-    flat = tensor.reshape(tensor.shape[0], -1)
-    product = flat.T @ basis.astype(flat.dtype)
-    return product.reshape(*tensor.shape[1:], basis.shape[1])
+def _project(
+    partial: FloatArray, axes: Sequence[int], bases: Sequence[FloatArray], mode: int
+) -> tuple[FloatArray, list[int]]:
+    """Multiply the modes that are still whole by their bases, all but one.
 
-
-def _project(partial: FloatArray, bases: Sequence[FloatArray], mode: int) -> FloatArray:
-    """Multiply the bases of all modes but one and the last; rows of that mode, float64."""
-    result = partial
+    `axes` names the modes of the axes; the last is multiplied already. The rows of the one mode
+    come back, with the order of the modes in which they lie.
+    """
+    result, modes, whole = partial, list(axes), list(axes[:-1])
+    whole.remove(mode)
     # the largest reduction first keeps the products small
-    others = [k for k in range(len(bases) - 1) if k != mode]
-    for k in sorted(others, key=lambda k: bases[k].shape[1] / bases[k].shape[0]):
-        product = np.tensordot(bases[k].T.astype(result.dtype), result, axes=(1, k))
-        result = np.moveaxis(product, 0, k)
-    return _unfold(result, mode).astype(np.float64)
+    for k in sorted(whole, key=lambda k: bases[k].shape[1] / bases[k].shape[0]):
+        result = contract_mode(result, bases[k].astype(result.dtype), modes.index(k))
+        modes.remove(k)
+        modes.append(k)
+    return result.reshape(result.shape[0], -1), modes
 
 
 def _leading_directions(

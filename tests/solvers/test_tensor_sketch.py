@@ -88,3 +88,12 @@ def test_zero_tensor_has_a_zero_core():
     sketch = tensor_sketch(np.zeros((6, 5, 4)), (2, 2, 2), rng=0)
     assert not sketch.core.any()
     assert all(np.isfinite(basis).all() for basis in sketch.bases)
+
+
+@pytest.mark.parametrize("shape", [(25, 30, 5), (5, 30, 25), (12, 5, 20, 4), (40, 5, 4)])
+def test_a_mode_that_does_not_shrink_may_lie_anywhere(shape):
+    tensor = dense(random_factors(shape, 4, 0))
+    for given_tensor in (tensor, as_blocks(tensor)):
+        sketch = tensor_sketch(given_tensor, [4] * len(shape), rng=1)
+        back = multiply(sketch.core, sketch.bases)
+        assert np.linalg.norm(back - tensor) < 1e-12 * np.linalg.norm(tensor)
