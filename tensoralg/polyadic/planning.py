@@ -9,6 +9,8 @@ from tensoralg.polyadic.inputs import PreparedTensor
 __all__ = ["METHODS", "Plan", "plan_decomposition"]
 
 METHODS = ("auto", "als", "compressed", "sgd")
+_OTHER_LIBRARY = "an array of another library than numpy"
+_GIVEN_START = "a given start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def plan_decomposition(
     if method == "als":
         return Plan("als", "it was asked for")
     if method in ("compressed", "sgd"):
-        if method == "sgd" and obstacle == "a given start":
+        if method == "sgd" and obstacle in (_OTHER_LIBRARY, _GIVEN_START):
             obstacle = None
         if obstacle is not None:
             raise ValueError(f"method {method!r} does not work with {obstacle}; use 'als'")
@@ -97,7 +99,7 @@ def _is_plain_matrix(tensor: PreparedTensor, nonnegative: bool) -> bool:
 
 
 def _obstacle(tensor: PreparedTensor, *, nonnegative: bool, has_start: bool) -> str | None:
-    """Name what only alternating least squares can do, if it is asked for."""
+    """Name what the compressed method cannot do, if it is asked for."""
     if nonnegative:
         return "nonnegative factors"
     if tensor.mask is not None:
@@ -105,5 +107,5 @@ def _obstacle(tensor: PreparedTensor, *, nonnegative: bool, has_start: bool) -> 
     if tensor.is_sparse:
         return "a sparse tensor"
     if not tensor.is_streamed and not isinstance(tensor.data, np.ndarray):
-        return "an array of another library than numpy"
-    return "a given start" if has_start else None
+        return _OTHER_LIBRARY
+    return _GIVEN_START if has_start else None
