@@ -19,6 +19,7 @@ Callback = Callable[[int, float, Sequence[Any]], Any]
 _LONGEST_GAP = 16  # sweeps between two evaluations of the residual
 _CANCELLATION = 10.0
 _MOST_EXCHANGES = 8
+_MOST_FALLS = 3
 # an early look for a missing term: sweeps before it, and growth of the fit per sweep
 _PATIENCE = 20
 _STALL = 1e-4
@@ -159,6 +160,7 @@ class _Judge:
         self.is_satisfied = False
         self.exchanges = 0
         self.has_exchanged_in_vain = False
+        self._falls = 0
         self._has_stalled, self._growth = False, math.inf
         self._looked: tuple[int, float] | None = None
         self._best: tuple[float, tuple[Any, ...]] | None = None
@@ -180,6 +182,9 @@ class _Judge:
         fit, is_worse = self._evaluate()
         if is_worse:
             self.has_exchanged_in_vain = self.exchanges > 0
+            self._falls += 1
+            # rounded products keep the model in motion: it has stopped growing all the same
+            self.is_satisfied = sweeps.is_coarse and self._falls >= _MOST_FALLS
             if self._mixing is not None:
                 self._mixing.disappoint()
         elif self._looked is not None:

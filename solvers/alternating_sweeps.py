@@ -122,6 +122,11 @@ class AlternatingSweeps:
         return noise / (2.0 * max(error, math.sqrt(noise)))
 
     @property
+    def is_coarse(self) -> bool:
+        """Whether products are so rounded that sweeps never come to rest."""
+        return _PRODUCT_ERROR[self.precision] > 1e-6
+
+    @property
     def cancellation(self) -> float:
         """How much larger the terms are together than their sum."""
         return cancellation(self.weights, math.sqrt(max(self._model_square(), 0.0)))

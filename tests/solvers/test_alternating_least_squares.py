@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoralg.gpu.namespaces import to_numpy
+from tensoralg.gpu.precision import precision_policy
 from tensoralg.gpu.sparse_tensor import SparseTensor
 from tensoralg.gpu.tensor_blocks import TensorBlocks
 from tensoralg.solvers import alternating_sweeps
@@ -342,3 +343,22 @@ def test_what_cannot_be_answered_is_refused():
         alternating_least_squares(np.ones(5), [np.ones((5, 1))])
     with pytest.raises(ValueError, match="mask"):
         alternating_least_squares(TensorBlocks(tensor), start, mask=tensor > 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["float64", "float32", "tf32", "bfloat16", "float16", "int8", "float8"]
+)
+def test_every_precision_comes_to_rest_and_two_exact_sweeps_repair_it(name):
+    tensor, start, _ = make((20, 21, 22), 3, noise=0.02)
+    exact = alternating_least_squares(tensor, start)
+    tensor = tensor.astype(np.float32)
+    coarse = alternating_least_squares(tensor, start, policy=precision_policy(name))
+    assert coarse.status == "converged"
+    assert coarse.fit == pytest.approx(1 - relative_residual(tensor, coarse.factors), abs=1e-12)
+    assert coarse.fit > exact.fit - {"float8": 3e-2, "int8": 1e-3}.get(name, 1e-4)
+    if name in ("int8", "float8"):
+        assert coarse.fit < exact.fit - 1e-6
+    repaired = alternating_least_squares(
+        tensor, coarse.factors, max_iter=2, tol=0.0, accelerate=False
+    )
+    assert repaired.fit == pytest.approx(exact.fit, abs=1e-5)
