@@ -87,6 +87,8 @@ class AlternatingSweeps:
         self.nonnegative = nonnegative
         self.squared_norm = squared_norm(tensor, mask=mask)
         self.precision = _precision(tensor, policy)
+        # the formula is worthless there, and next to emulated rounding a residual costs little
+        self._looks_always = self.is_coarse and self._on_host
         self.dtype = _working_dtype(tensor, factors[0])
         self._filled: FilledTensor | None = None
         self._cells: ObservedCells | None = None
@@ -155,6 +157,8 @@ class AlternatingSweeps:
         self._pull *= _PULL_DECAY
         if self.mask is not None:
             self._refresh()
+        elif self._looks_always:
+            self.formula_fit = self.exact_fit()
 
     def exact_fit(self) -> float:
         """Evaluate the fit in float64 from the differences of the entries."""
