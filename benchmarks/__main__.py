@@ -16,6 +16,7 @@ NAMES = (
     "polyadic",
     "polyadic_real",
     "polyadic_sparse",
+    "polyadic_memory",
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -177,7 +177,10 @@ def _is_zero(tensor: PreparedTensor) -> bool:
         return not tensor.data.values.any()
     if tensor.is_streamed:
         return not any(slab.any() for _, _, slab in tensor.data.slabs())
-    return not bool(namespace_of(tensor.data).any(tensor.data != 0))
+    occupied = tensor.data != 0
+    if tensor.mask is not None:
+        occupied = occupied & tensor.mask
+    return not bool(namespace_of(tensor.data).any(occupied))
 
 
 def _home(tensor: PreparedTensor) -> tuple[Any, dict[str, Any]]:

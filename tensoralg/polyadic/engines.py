@@ -136,7 +136,7 @@ def run_task(
     if method == "compressed":
         return _compressed(task, rng, n_starts=1, callback=callback)
     start = polyadic_start(
-        task.tensor.data,
+        task.tensor.data if task.tensor.mask is None or task.init != "svd" else _known(task),
         task.rank,
         init="random" if task.init is None else task.init,
         rng=rng,
@@ -219,6 +219,12 @@ def _finished(task: Task, found: PolyadicSolution) -> PolyadicSolution:
     )
 
 
+def _known(task: Task) -> Any:
+    """Copy the tensor with zeros where nothing was observed."""
+    data, xp = task.tensor.data, namespace_of(task.tensor.data)
+    return xp.where(task.tensor.mask, data, xp.zeros_like(data[..., :1]))
+
+
 def _only_vector(task: Task) -> PolyadicSolution:
     """Take a tensor with one mode as one term; the others are zero."""
     data = task.tensor.data
@@ -226,6 +232,8 @@ def _only_vector(task: Task) -> PolyadicSolution:
         data = data.to_dense()
     elif task.tensor.is_streamed:
         data = np.concatenate([slab for _, _, slab in data.slabs()])
+    if task.tensor.mask is not None:
+        data = _known(task)
     xp = namespace_of(data)
     column = xp.astype(data, xp.float64)
     if task.nonnegative:

@@ -11,6 +11,7 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.gpu.namespaces import as_float_array, device_of, namespace_of
 from tensoralg.gpu.sparse_tensor import SparseTensor, as_sparse_tensor, is_sparse
 from tensoralg.gpu.tensor_blocks import TensorBlocks, as_blocks
+from tensoralg.solvers.polyadic_residual import block_size, blocks
 
 __all__ = ["PreparedTensor", "prepare_tensor"]
 
@@ -28,7 +29,7 @@ class PreparedTensor:
     Attributes
     ----------
     data : array, SparseTensor or TensorBlocks, of shape `shape`
-        Finite, of largest magnitude about 1, unknown cells zero.
+        Of largest magnitude about 1 where observed; other cells hold anything, NaN included.
     mask : bool array of that shape, or None
         True: observed. None where every cell is.
     exponent : int
@@ -79,7 +80,7 @@ def prepare_tensor(X: Any, mask: Any = None, *, name: str = "X") -> PreparedTens
     Returns
     -------
     PreparedTensor
-        No copy is made of a dense float array of moderate magnitude without a mask.
+        No copy is made of a dense float array of moderate magnitude.
 
     Raises
     ------
@@ -105,15 +106,17 @@ def prepare_tensor(X: Any, mask: Any = None, *, name: str = "X") -> PreparedTens
     _check_shape(tuple(tensor.shape), name)
     dtype = "float32" if tensor.dtype == xp.float32 else "float64"
     observed = _read_mask(mask, tensor, xp)
-    if observed is not None:
-        tensor = xp.where(observed, tensor, xp.zeros_like(tensor))
-        if bool(xp.all(observed)):
-            observed = None
-    magnitude = _largest_magnitude(tensor, xp)
+    if observed is not None and bool(xp.all(observed)):
+        observed = None
+    magnitude = _largest_magnitude(tensor, xp, observed)
     if not math.isfinite(magnitude):
-        _raise_not_finite(tensor, xp, name, masked=mask is not None)
+        bad = ~xp.isfinite(tensor)
+        bad = bad if observed is None else bad & observed
+        _raise_not_finite(tensor, bad, xp, name, masked=mask is not None)
     exponent = _exponent(magnitude)
     if exponent:
+        if observed is not None:  # other cells could overflow
+            tensor = xp.where(observed, tensor, xp.zeros_like(tensor[..., :1]))
         tensor = _scaled(tensor, -exponent)
     return PreparedTensor(tensor, observed, exponent, dtype)
 
@@ -190,18 +193,24 @@ def _read_mask(mask: Any, tensor: Any, xp: Any) -> Any:
     return mask
 
 
-def _largest_magnitude(tensor: Any, xp: Any) -> float:
-    """Maximum of the absolute values without a temporary of the tensor's size; NaN stays."""
+def _largest_magnitude(tensor: Any, xp: Any, observed: Any = None) -> float:
+    """Maximum of the observed absolute values in little memory; NaN stays."""
     if 0 in tensor.shape:
         return 0.0
+    if observed is not None:
+        parts = [
+            _largest_magnitude(xp.where(known, block, xp.zeros_like(block)), xp)
+            for block, _, known in blocks(tensor, (), observed, block_size(xp))
+        ]
+        return math.nan if any(map(math.isnan, parts)) else max(parts)
     low, high = float(xp.min(tensor)), float(xp.max(tensor))
     return math.nan if math.isnan(low) or math.isnan(high) else max(-low, high)
 
 
-def _raise_not_finite(tensor: Any, xp: Any, name: str, *, masked: bool) -> None:
+def _raise_not_finite(tensor: Any, bad: Any, xp: Any, name: str, *, masked: bool) -> None:
     """Name the first entry that is NaN or infinite."""
     shape = tuple(int(n) for n in tensor.shape)
-    position = int(xp.argmax(xp.astype(xp.reshape(~xp.isfinite(tensor), (-1,)), xp.int8)))
+    position = int(xp.argmax(xp.astype(xp.reshape(bad, (-1,)), xp.int8)))
     index = tuple(int(i) for i in np.unravel_index(position, shape))
     value = float(xp.reshape(tensor, (-1,))[position])
     advice = "its mask says that it is observed" if masked else "mark missing cells by mask=False"
@@ -219,4 +228,6 @@ def _exponent(magnitude: float) -> int:
 def _scaled(tensor: Any, exponent: int) -> Any:
     """Multiply by a power of two, which rounds nothing; in two steps, as one may overflow."""
     half = exponent // 2
-    return (tensor * 2.0**half) * 2.0 ** (exponent - half)
+    scaled = tensor * 2.0**half
+    scaled *= 2.0 ** (exponent - half)  # one copy, not two
+    return scaled
