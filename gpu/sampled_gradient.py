@@ -11,7 +11,13 @@ from tensoralg.gpu.cupy_gemm import contract_stack
 from tensoralg.gpu.namespaces import device_of, namespace_of
 from tensoralg.gpu.precision import PrecisionPolicy, round_operand
 
-__all__ = ["draw_fibres", "gather_fibres", "khatri_rao_rows", "sampled_gradient"]
+__all__ = [
+    "draw_fibres",
+    "gather_by_slabs",
+    "gather_fibres",
+    "khatri_rao_rows",
+    "sampled_gradient",
+]
 
 
 def draw_fibres(
@@ -53,7 +59,7 @@ def gather_fibres(tensor: Any, mode: int, others: Sequence[NDArray[np.int64]]) -
     Parameters
     ----------
     tensor : array, shape (n_1, ..., n_N)
-        N >= 2, of any namespace, or an object with a method `fibres` (`TensorBlocks`).
+        N >= 2, of any namespace.
     mode : int
         0 <= mode < N.
     others : sequence of N - 1 int64 arrays, shape (S,)
@@ -70,8 +76,6 @@ def gather_fibres(tensor: Any, mode: int, others: Sequence[NDArray[np.int64]]) -
     >>> gather_fibres(T, 1, [np.array([1, 0]), np.array([0, 2])]).tolist()
     [[6, 2], [9, 5]]
     """
-    if hasattr(tensor, "fibres"):
-        return tensor.fibres(mode, others)
     n = int(tensor.shape[mode])
     if isinstance(tensor, np.ndarray):
         # a transposed contiguous array is contiguous memory too
@@ -95,6 +99,46 @@ def gather_fibres(tensor: Any, mode: int, others: Sequence[NDArray[np.int64]]) -
     along = xp.arange(n, dtype=xp.int64, device=device_of(tensor)) * step
     where = xp.reshape(along[:, None] + starts[None, :], (-1,))
     return xp.reshape(xp.take(xp.reshape(tensor, (-1,)), where), (n, len(others[0])))
+
+
+def gather_by_slabs(
+    blocks: Any, wanted: Sequence[tuple[int, Sequence[NDArray[np.int64]]]]
+) -> list[NDArray[Any]]:
+    """Copy several sets of fibres out of a tensor in one pass over its slabs.
+
+    Parameters
+    ----------
+    blocks : TensorBlocks, shape (n_1, ..., n_N)
+        N >= 2. No more than a slab of it is in memory.
+    wanted : sequence of (mode, others)
+        As for `gather_fibres`.
+
+    Returns
+    -------
+    list of ndarrays, shapes (n_mode, S)
+        One per set of fibres.
+
+    Examples
+    --------
+    >>> from tensoralg.gpu.tensor_blocks import TensorBlocks
+    >>> blocks = TensorBlocks(np.arange(12.0).reshape(2, 2, 3))
+    >>> gather_by_slabs(blocks, [(1, [np.array([1, 0]), np.array([0, 2])])])[0].tolist()
+    [[6.0, 2.0], [9.0, 5.0]]
+    """
+    found = [
+        np.empty((blocks.shape[mode], len(others[0])), dtype=blocks.dtype)
+        for mode, others in wanted
+    ]
+    for start, stop, slab in blocks.slabs():
+        for (mode, others), out in zip(wanted, found, strict=True):
+            if mode == 0:
+                out[start:stop] = gather_fibres(slab, 0, others)
+                continue
+            inside = np.flatnonzero((others[0] >= start) & (others[0] < stop))
+            if len(inside):
+                rest = [index[inside] for index in others[1:]]
+                out[:, inside] = gather_fibres(slab, mode, [others[0][inside] - start, *rest])
+    return found
 
 
 def _starts(others: Sequence[NDArray[np.int64]], steps: Sequence[int]) -> NDArray[np.int64]:

@@ -41,8 +41,8 @@ def stochastic_polyadic(
     negative gradient of their squared error. A first stage that follows only the signs of the
     gradients can be asked for. Factors are kept in full precision (float32, or float64 for a
     float64 tensor without a low-precision policy); the policy rounds the operands of the
-    products. A tensor that is read by slabs is passed once per epoch, and the steps of a slab
-    take its fibres, so that memory stays bounded.
+    products. A tensor that is read by slabs is passed once per epoch, in which the fibres of all
+    its steps are gathered: memory stays bounded.
 
     Parameters
     ----------
@@ -115,13 +115,14 @@ def stochastic_polyadic(
         rng=generator,
     )
     steps.scale(probe.best_scale(steps.factors))
+    count = plan.steps(tensor.shape, steps.rank, gathered=hasattr(tensor, "slabs"))
     pace = _Pace(plan, tol, probe.fit(steps.factors))
     best = steps.save()
     history: list[float] = []
     status = "max_iter"
     while len(history) < max_iter:
         with np.errstate(over="ignore", invalid="ignore"):  # told by the pace
-            is_finite = _epoch(steps, tensor, plan, pace)
+            is_finite = steps.run(tensor, count, pace.shrink, signs=pace.follows_signs)
             fit = probe.fit(steps.factors) if is_finite else math.nan
         verdict = pace.look(fit)
         if verdict == "diverged":
@@ -209,21 +210,6 @@ class _Pace:
         self._recent.append(last)
         self._fit_at_halving = self.best
         self._since_halving = 0
-
-
-def _epoch(steps: BlockSteps, tensor: Any, schedule: StochasticSchedule, pace: _Pace) -> bool:
-    """Take the steps of one epoch; false if they overflowed."""
-    shape = tuple(int(n) for n in tensor.shape)
-    total = schedule.steps(shape, int(steps.factors[0].shape[1]))
-    signs, shrink = pace.follows_signs, pace.shrink
-    if not hasattr(tensor, "slabs"):
-        return steps.run(tensor, 0, total, shrink, signs=signs)
-    least = 1 if schedule.steps_per_epoch is not None else 2 * len(shape)
-    for start, stop, slab in tensor.slabs():
-        count = max(least, math.ceil(total * (stop - start) / shape[0]))
-        if not steps.run(slab, start, count, shrink, signs=signs):
-            return False
-    return True
 
 
 def _working_dtype(tensor: Any, factors: Sequence[Any], policy: PrecisionPolicy | None) -> Any:

@@ -11,6 +11,7 @@ from tensoralg.gpu.namespaces import namespace_of, to_numpy
 from tensoralg.gpu.precision import PrecisionPolicy
 from tensoralg.gpu.sampled_gradient import (
     draw_fibres,
+    gather_by_slabs,
     gather_fibres,
     khatri_rao_rows,
     sampled_gradient,
@@ -21,6 +22,7 @@ __all__ = ["BlockSteps", "StochasticSchedule"]
 _SMALLEST_SAMPLE = 64
 # norms beyond, for a tensor of moderate entries, come from steps that diverge
 _OVERFLOW = 1e12
+_GATHERED_ENTRIES = 2**25
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class StochasticSchedule:
         Fibres per step; the default is four times the rank, at least 64.
     steps_per_epoch : int, optional
         Steps between two looks at the fit; by default as many as read one entry for every entry
-        of the tensor, at least 10 and at most 100 per mode.
+        of the tensor, at least 10 and at most 100 per mode. A tensor that is read by slabs is
+        passed once per epoch; there, all fibres of an epoch together have 2**25 entries at most.
     step : float, optional
         A fixed number that multiplies the gradient, for columns of the other factors with root
         mean square 1 (then 1 / rank is safe); the default is 1 / L, where L, the largest
@@ -86,12 +89,14 @@ class StochasticSchedule:
         """Count the fibres of a step at a rank."""
         return self.n_fibres or max(_SMALLEST_SAMPLE, 4 * rank)
 
-    def steps(self, shape: Sequence[int], rank: int) -> int:
-        """Count the steps of an epoch."""
-        if self.steps_per_epoch is not None:
-            return self.steps_per_epoch
+    def steps(self, shape: Sequence[int], rank: int, *, gathered: bool = False) -> int:
+        """Count the steps of an epoch, whose fibres may have to be in memory together."""
         read = self.fibres(rank) * sum(shape) / len(shape)
-        return int(min(max(math.prod(shape) / read, 10 * len(shape)), 100 * len(shape)))
+        count = self.steps_per_epoch
+        if count is None:
+            least, most = 10 * len(shape), 100 * len(shape)
+            count = int(min(max(math.prod(shape) / read, least), most))
+        return min(count, max(len(shape), int(_GATHERED_ENTRIES / read))) if gathered else count
 
 
 class BlockSteps:
@@ -121,7 +126,7 @@ class BlockSteps:
     >>> rng = np.random.default_rng(0)
     >>> steps = BlockSteps(ones, StochasticSchedule(), dtype=np.float64, norm=3.0, policy=None,
     ...     rng=rng)
-    >>> steps.run(np.full((2, 3), 0.5), 0, 2, 1.0, signs=False)
+    >>> steps.run(np.full((2, 3), 0.5), 2, 1.0, signs=False)
     True
     >>> (steps.factors[0] @ steps.factors[1].T).round(12).tolist()
     [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]
@@ -161,6 +166,11 @@ class BlockSteps:
         share = weights ** (1.0 / len(self._units))
         return tuple(xp.astype(unit, xp.float64) * share for unit in self._units)
 
+    @property
+    def rank(self) -> int:
+        """Number of terms."""
+        return int(self._weights.shape[0])
+
     def save(self) -> tuple[list[Any], Any]:
         """Give the state; steps replace arrays and never write into them."""
         return list(self._units), self._weights
@@ -173,15 +183,14 @@ class BlockSteps:
         """Multiply the model by a positive number."""
         self._weights = self._weights * factor
 
-    def run(self, tensor: Any, start: int, count: int, shrink: float, *, signs: bool) -> bool:
-        """Take steps from rows of a tensor.
+    def run(self, tensor: Any, count: int, shrink: float, *, signs: bool) -> bool:
+        """Take steps.
 
         Parameters
         ----------
-        tensor : array, shape (m, n_2, ..., n_N)
-            Rows start .. start + m - 1 of the first mode.
-        start : int
-            Where these rows begin.
+        tensor : array or TensorBlocks, shape (n_1, ..., n_N)
+            Fibres are gathered step by step from an array, and for all steps in one pass over
+            slabs.
         count : int
             Steps, each on another mode in random order.
         shrink : float
@@ -194,43 +203,39 @@ class BlockSteps:
         bool
             False if the factors have overflowed; they must be restored then.
         """
-        order = len(self._units)
-        modes: list[int] = []
-        for _ in range(count):
-            modes = modes or [int(mode) for mode in self._rng.permutation(order)]
-            if not self._step(tensor, start, modes.pop(), shrink, signs):
+        shape = tuple(unit.shape[0] for unit in self._units)
+        order = len(shape)
+        rounds = [self._rng.permutation(order) for _ in range(-(-count // order))]
+        size = self._schedule.fibres(self.rank)
+        wanted = [
+            (int(mode), draw_fibres(shape, int(mode), size, self._rng))
+            for mode in np.concatenate(rounds)[:count]
+        ]
+        gathered = gather_by_slabs(tensor, wanted) if hasattr(tensor, "slabs") else None
+        for k, (mode, others) in enumerate(wanted):
+            fibres = gather_fibres(tensor, mode, others) if gathered is None else gathered[k]
+            if not self._step(fibres, mode, others, shrink, signs):
                 return False
         return True
 
-    def _step(self, tensor: Any, start: int, mode: int, shrink: float, signs: bool) -> bool:
-        """Sample fibres of one mode and step; false if this overflowed."""
+    def _step(
+        self, fibres: Any, mode: int, others: Sequence[Any], shrink: float, signs: bool
+    ) -> bool:
+        """Step one factor; false if it overflowed."""
         xp = self._xp
-        rank = int(self._weights.shape[0])
-        count = self._schedule.fibres(rank)
-        rows_here = slice(start, start + int(tensor.shape[0]))
-        local = [self._units[0][rows_here, :], *self._units[1:]]
-        others = draw_fibres(tensor.shape, mode, count, self._rng)
-        fibres = xp.astype(gather_fibres(tensor, mode, others), self._dtype, copy=False)
-        rows = khatri_rao_rows(local, mode, others)
+        rows = khatri_rao_rows(self._units, mode, others)
         gram = to_numpy(rows.T @ rows).astype(np.float64) / len(others[0])
         lipschitz = float(np.linalg.eigvalsh(gram)[-1])
-        if not math.isfinite(lipschitz):
-            return False
-        factor = local[mode] * self._weights
+        factor = self._units[mode] * self._weights
         gradient = sampled_gradient(
-            fibres,
+            xp.astype(fibres, self._dtype, copy=False),
             rows,
             factor,
             policy=self._policy,
             residual_form=self._schedule.residual_form,
             rng=self._rng,
         )
-        change = self._change(gradient, mode, lipschitz, shrink, signs)
-        stepped = factor - change
-        if mode == 0:
-            whole = self._units[0] * self._weights
-            whole[rows_here, :] = stepped
-            stepped = whole
+        stepped = factor - self._change(gradient, mode, lipschitz, shrink, signs)
         self._units[mode], self._weights = _unit_columns(xp, stepped, self._units[mode])
         return bool(xp.max(self._weights) < _OVERFLOW)  # false for NaN too
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tensoralg.gpu.precision import precision_policy, round_operand
 from tensoralg.gpu.sampled_gradient import (
     draw_fibres,
+    gather_by_slabs,
     gather_fibres,
     khatri_rao_rows,
     sampled_gradient,
@@ -69,9 +70,9 @@ def test_all_layouts_and_namespaces_gather_the_same_fibres(mode: int) -> None:
     )
     wide = np.zeros((6, 5, 8))
     wide[:, :, ::2] = tensor
-    layouts = [tensor, np.asfortranarray(tensor), wide[:, :, ::2], TensorBlocks(tensor)]
-    for layout in layouts:
+    for layout in (tensor, np.asfortranarray(tensor), wide[:, :, ::2]):
         np.testing.assert_array_equal(gather_fibres(layout, mode, others), moved)
+    np.testing.assert_array_equal(TensorBlocks(tensor).fibres(mode, others), moved)
     strict = gather_fibres(array_api_strict.asarray(tensor), mode, others)
     np.testing.assert_array_equal(np.asarray(strict), moved)
     rows = khatri_rao_rows(factors, mode, others)
@@ -81,6 +82,23 @@ def test_all_layouts_and_namespaces_gather_the_same_fibres(mode: int) -> None:
     gradient = sampled_gradient(strict, strict_rows, strict_factors[mode])
     expected = sampled_gradient(moved, rows, factors[mode])
     np.testing.assert_allclose(np.asarray(gradient), expected, rtol=1e-12)
+
+
+def test_one_pass_over_slabs_gathers_several_sets() -> None:
+    tensor, _ = problem((7, 5, 4), 1, 9)
+    rng = np.random.default_rng(0)
+    wanted = [(mode, draw_fibres(tensor.shape, mode, 6, rng)) for mode in (0, 1, 2, 2)]
+    passes = []
+
+    class Narrow(TensorBlocks):
+        def slabs(self, max_bytes: int = 0) -> Any:
+            passes.append(max_bytes)
+            return super().slabs(2 * 20 * 8)
+
+    found = gather_by_slabs(Narrow(tensor), wanted)
+    for out, (mode, others) in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(out, gather_fibres(tensor, mode, others))
+    assert len(passes) == 1
 
 
 def test_few_fibres_are_all_taken_once_and_many_are_drawn_evenly() -> None:
