@@ -17,6 +17,7 @@ NAMES = (
     "polyadic_real",
     "polyadic_sparse",
     "polyadic_memory",
+    "polyadic_precision",
 )
 RESULTS = Path(__file__).parent / "results"
 
