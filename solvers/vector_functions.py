@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import float64, int64, njit
 from numba.extending import intrinsic
 

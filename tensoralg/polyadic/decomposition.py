@@ -62,7 +62,8 @@ def decompose(
         of the large products are rounded to. None: float32 where X is, and where float64 would
         not change the result.
     mask : bool array_like of X's shape, optional
-        True: observed. What the other cells hold does not matter. Uses "als".
+        True: observed. What the other cells hold does not matter. "auto" takes "als" where many
+        are missing; "sgd" takes no mask.
     init : KruskalTensor or {"random", "svd"}, optional
         Where "als" or "sgd" starts.
     n_starts : int, default 1

@@ -97,7 +97,7 @@ def run_tasks(
         futures = [client.submit(run_task, shared, seed, pure=False) for seed in seeds]
         gathered: list[PolyadicSolution] = client.gather(futures)
         return gathered
-    if task.plan.method == "compressed":
+    if task.plan.method == "compressed" and task.tensor.order > 1:
         return [_compressed(task, seeds[0], n_starts=len(seeds), callback=callback)]
     if task.plan.method == "svd" or task.tensor.order == 1 or isinstance(task.init, KruskalTensor):
         seeds = seeds[:1]  # nothing is random
@@ -158,6 +158,7 @@ def _compressed(
         callback=callback,
         rng=rng,
         policy=task.policy,
+        mask=task.tensor.mask,
     )
 
 

@@ -1,16 +1,17 @@
 """Which method a decomposition takes, and why: the plan apart from its execution."""
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
+from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.polyadic.inputs import PreparedTensor
 
 __all__ = ["METHODS", "Plan", "plan_decomposition"]
 
 METHODS = ("auto", "als", "compressed", "sgd")
-_OTHER_LIBRARY = "an array of another library than numpy"
-_GIVEN_START = "a given start"
+# beyond it the steps in all factors at once converge more slowly than sweeps over the listed cells
+_MOST_MISSING = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +72,13 @@ def plan_decomposition(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
-    obstacle = _obstacle(tensor, nonnegative=nonnegative, has_start=has_start)
     if method == "als":
         return Plan("als", "it was asked for")
-    if method in ("compressed", "sgd"):
-        if method == "sgd" and obstacle in (_OTHER_LIBRARY, _GIVEN_START):
-            obstacle = None
+    intended = "compressed" if method == "auto" else method
+    obstacle = _obstacle(tensor, intended, nonnegative=nonnegative, has_start=has_start)
+    if method != "auto":
         if obstacle is not None:
             raise ValueError(f"method {method!r} does not work with {obstacle}; use 'als'")
-        if method == "sgd" and tensor.order < 2:
-            raise ValueError("method 'sgd' needs at least two modes; use 'als'")
         return Plan(method, "it was asked for")
     is_plain = _is_plain_matrix(tensor, nonnegative) and not has_start
     if tensor.order == 1 or (tensor.order == 2 and is_plain):
@@ -89,7 +87,12 @@ def plan_decomposition(
         return Plan("als", f"chosen because of {obstacle}")
     if precision is not None and precision not in ("float64", "float32"):
         return Plan("als", f"chosen because its products run in {precision}")
-    return Plan("compressed", "chosen for a dense tensor without a mask")
+    if tensor.mask is None:
+        return Plan("compressed", "chosen for a dense tensor without a mask")
+    missing = _missing_part(tensor.mask)
+    if missing > _MOST_MISSING:
+        return Plan("als", f"chosen because {missing:.0%} of the cells are missing")
+    return Plan("compressed", "chosen for a dense tensor with few missing cells")
 
 
 def _is_plain_matrix(tensor: PreparedTensor, nonnegative: bool) -> bool:
@@ -98,14 +101,23 @@ def _is_plain_matrix(tensor: PreparedTensor, nonnegative: bool) -> bool:
     return stored and tensor.mask is None and not nonnegative
 
 
-def _obstacle(tensor: PreparedTensor, *, nonnegative: bool, has_start: bool) -> str | None:
-    """Name what the compressed method cannot do, if it is asked for."""
+def _missing_part(mask: Any) -> float:
+    """Part of the cells that is not observed."""
+    xp = namespace_of(mask)
+    observed = int(xp.sum(xp.astype(mask, xp.int64)))
+    return 1.0 - observed / float(math.prod(mask.shape))
+
+
+def _obstacle(
+    tensor: PreparedTensor, method: str, *, nonnegative: bool, has_start: bool
+) -> str | None:
+    """Name what a method other than alternating least squares cannot do, if it is asked for."""
     if nonnegative:
         return "nonnegative factors"
-    if tensor.mask is not None:
-        return "a mask"
     if tensor.is_sparse:
         return "a sparse tensor"
-    if not tensor.is_streamed and not isinstance(tensor.data, np.ndarray):
-        return _OTHER_LIBRARY
-    return _GIVEN_START if has_start else None
+    if method == "compressed":
+        return "a given start" if has_start else None
+    if tensor.mask is not None:
+        return "a mask"
+    return "a single mode" if tensor.order < 2 else None

@@ -77,7 +77,7 @@ def test_a_callback_stops_it() -> None:
     [
         (SparseTensor([[0, 1], [1, 0], [2, 2]], [1.0, 2.0], (3, 3, 3)), {}, "sparse"),
         (np.ones((3, 3, 3)), {"nonnegative": True}, "nonnegative"),
-        (np.ones(3), {}, "two modes"),
+        (np.ones(3), {}, "a single mode"),
     ],
 )
 def test_what_it_cannot_do_is_refused(X: Any, options: dict[str, Any], message: str) -> None:
