@@ -19,6 +19,8 @@ __all__ = ["exponents", "mass_bound", "simple_bound", "simple_infeasibility"]
 Places = npt.NDArray[np.intp]
 
 _DIGITS = (3, 6, 9, 16)  # to which multipliers are rounded until a proof is exact
+# contradictions below this are what rounding of the numbers of a problem does to repeated rows
+_CONTRADICTION = Fraction(1, 10**9)
 _linprog: Any = linprog  # its overloads do not know the options
 _TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
@@ -83,7 +85,8 @@ def simple_infeasibility(problem: ConeProblem) -> bool:
     -------
     bool
         True only where numbers nu were found, and checked in exact arithmetic, with
-        ``sum nu_j rows_j`` nonnegative on the orthant while ``sum nu_j bounds_j < 0``.
+        ``sum nu_j rows_j`` nonnegative on the orthant while ``sum nu_j bounds_j`` is negative by
+        more than 1e-9 of the largest number of either kind.
     """
     if not len(problem.bounds):
         return False
@@ -93,7 +96,8 @@ def simple_infeasibility(problem: ConeProblem) -> bool:
     zero = np.zeros(len(problem.cost))
     for digits in _DIGITS:
         nu = np.round(found, digits)
-        if _dot(nu, problem.bounds) < 0 and _nonnegative(problem, zero, nu):
+        size = Fraction(float(np.abs(nu).max())) * Fraction(float(np.abs(problem.bounds).max()))
+        if _dot(nu, problem.bounds) < -_CONTRADICTION * size and _nonnegative(problem, zero, nu):
             return True
     return False
 

@@ -59,14 +59,6 @@ class ConeProblem:
         """Sign that a multiplier of each row may have: 0 (free), -1 for <=, 1 for >=."""
         return np.array([{"==": 0, "<=": -1, ">=": 1}[s] for s in self.senses], dtype=np.int64)
 
-    def violations(self, entries: Floats) -> Floats:
-        """By how much each row is violated, relative to ``|row| . X + |bound|``."""
-        values = self.rows @ entries - self.bounds
-        size = np.abs(self.rows) @ np.abs(entries) + np.abs(self.bounds)
-        wrong = np.where(self.signs == 0, np.abs(values), np.maximum(-self.signs * values, 0.0))
-        result: Floats = wrong / np.where(size > 0, size, 1.0)
-        return result
-
     def with_row(self, row: Floats, sense: str, bound: float) -> "ConeProblem":
         """Return the problem with one more constraint."""
         return ConeProblem(

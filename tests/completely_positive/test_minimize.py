@@ -173,6 +173,25 @@ def test_repeated_equations():
     assert result.value == pytest.approx(0.5, abs=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_equations_repeated_up_to_rounding_are_no_contradiction(seed):
+    rng = np.random.default_rng(seed)
+    n = 1 + seed % 3
+    atoms = rng.random((3, n))
+    X, rows = atoms.T @ atoms, []
+    for B in rng.standard_normal((3, n, n)):
+        B, factor = B + B.T, float(rng.uniform(0, 10))
+        value = float((B * X).sum())
+        rows += [(B, "==", value), (factor * B, "==", factor * value)]
+        rows.append((-factor * B, "<=", -factor * value))
+    result = minimize(np.eye(n), rows)
+    assert result.status == "optimal"
+    assert result.lower_bound <= np.trace(X) + 1e-9
+    # by more than rounding it is one
+    contrary = (rows[0][0], "==", rows[0][2] * (1 + 1e-6))
+    assert minimize(np.eye(n), [rows[0], contrary]).status == "infeasible"
+
+
 def every_entry(A):
     A = SymmetricTensor.from_dense(A)
     return [
