@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import linprog
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.index_maps import insertion_positions, listed_multiplicities
@@ -17,11 +18,21 @@ from tensoralg.core.indices import multi_indices
 from tensoralg.core.monomials import evaluate_monomials
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 
-__all__ = ["SENSES", "ConeProblem", "cone_problem", "form_gradients", "form_values"]
+__all__ = [
+    "SENSES",
+    "ConeProblem",
+    "cone_problem",
+    "form_gradients",
+    "form_values",
+    "linear_program",
+]
 
 SENSES = ("==", "<=", ">=")
 
 Floats = npt.NDArray[np.float64]
+
+_linprog: Any = linprog  # its overloads do not know the options
+_TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +146,25 @@ def cone_problem(C: Any, constraints: Sequence[Any]) -> ConeProblem:
         tuple(senses),
         np.array(bounds, dtype=np.float64),
     )
+
+
+def linear_program(cost: Floats, **options: Any) -> Any:
+    """Solve a linear program to the accuracy that verdicts on feasibility need.
+
+    Parameters
+    ----------
+    cost : ndarray, shape (q,)
+        To be minimised.
+    **options
+        As in `scipy.optimize.linprog`.
+
+    Returns
+    -------
+    OptimizeResult or None
+        None where there is no optimum, or none was found.
+    """
+    result = _linprog(cost, options=_TOLERANCES, **options)
+    return result if result.status == 0 and result.x is not None else None
 
 
 def form_values(coefficients: Floats, points: Floats, order: int) -> Floats:
