@@ -4,6 +4,7 @@ import itertools
 import math
 import numbers
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -22,7 +23,6 @@ _ASYMMETRY = 1e-10  # of floating-point entries, relative to the largest
 # entries this far below zero, relative to the largest, are rounding errors of the given dtype
 _NOISE = {"float16": 1e-3, "float32": 1e-6}
 _NOISE_OF_DOUBLES = 1e-12
-_LARGEST_EXACT = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +110,8 @@ def read_tensor(A: Any, *, symmetrize: bool = False) -> ExactTensor:
     Parameters
     ----------
     A : SymmetricTensor, array_like of shape (n,) * d, or nested lists
-        Real, d >= 1. Integers, Fractions and other rational numbers are kept exact; a float is
-        taken as the binary fraction that it stores.
+        Real, d >= 1. Integers, Fractions, Decimals and other rational numbers are kept exact; a
+        float is taken as the binary fraction that it stores.
     symmetrize : bool, default False
         Average over all orders of the indices instead of asking for symmetry.
 
@@ -149,13 +149,13 @@ def read_tensor(A: Any, *, symmetrize: bool = False) -> ExactTensor:
 
 
 def _as_array(A: Any) -> npt.NDArray[Any]:
-    if isinstance(A, np.ma.MaskedArray) and np.ma.is_masked(A):
-        raise ValueError("A has masked values; every entry must be known")
     # lists of big integers and Fractions must not pass through float64
     array = np.array(A, dtype=object) if isinstance(A, list | tuple) else np.asarray(A)
-    if array.dtype.kind == "O" and any(isinstance(v, list | tuple) for v in array.ravel()):
+    if array.dtype.kind == "O" and any(_is_sequence(v) for v in array.ravel()):
         raise ShapeError("A must have shape (n,) * d; got lists of different lengths")
-    if array.ndim == 0 and array.dtype.kind == "O":
+    if _has_masked_values(A):
+        raise ValueError("A has masked values; every entry must be known")
+    if array.ndim == 0 and array.dtype.kind in "OSU":
         raise TypeError(
             f"A must be a SymmetricTensor, an array or nested lists; got {type(A).__name__}"
         )
@@ -163,32 +163,58 @@ def _as_array(A: Any) -> npt.NDArray[Any]:
         raise ShapeError(f"A must have shape (n,) * d with d, n >= 1; got {array.shape}")
     _refuse_complex(array.dtype)
     if array.dtype.kind == "O":
-        array = _checked_objects(array)
-    elif array.dtype.kind not in "biuf":
+        return _from_objects(array)
+    if array.dtype.kind not in "biuf":
         raise ValueError(f"A has dtype {array.dtype}; accepted are real numbers and Fractions")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    return _finite(array) if array.dtype.kind == "f" else array
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _has_masked_values(A: Any) -> bool:
+    """Whether an array, or one in a list, has a mask: plain lists of arrays would lose it."""
+    if isinstance(A, np.ma.MaskedArray):
+        return bool(np.ma.is_masked(A))
+    return isinstance(A, list | tuple) and any(map(_has_masked_values, A))
+
+
+def _from_objects(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Check every object: Fractions and floats are left, or all floats as a plain array."""
+    kinds = {type(value) for value in array.flat}
+    if len(kinds) == 1 and issubclass(kind := kinds.pop(), float | np.floating):
+        floats = array.astype(np.float64 if kind is float else kind)
+        return _finite(floats)
+    result = np.empty(array.shape, dtype=object)
+    for place, value in np.ndenumerate(array):
+        result[place] = _plain_number(value, place)
+    return result
+
+
+def _plain_number(value: Any, place: tuple[int, ...]) -> Fraction | float:
+    """Turn a real number into a Fraction if it is rational, else into a float."""
+    if isinstance(value, complex | np.complexfloating):
+        _refuse_complex(np.dtype(complex))
+    try:
+        if isinstance(value, numbers.Rational | bool | np.bool_):
+            return _fraction(value)
+        number = float(value)
+        if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 10**4:
+            return Fraction(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, str | bytes):
+        raise ValueError(f"A must hold real numbers or Fractions; got {value!r} at index {place}")
+    if not math.isfinite(number):
+        raise ValueError(f"A must be finite; got {value} at index {place}")
+    return number
+
+
+def _finite(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if not np.isfinite(array).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise ValueError(f"A must be finite; got {array[place]} at index {place}")
-    return array
-
-
-def _checked_objects(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Check every object; all integers and floats of one kind go back to a plain array."""
-    for place, value in np.ndenumerate(array):
-        if isinstance(value, numbers.Rational | np.bool_):
-            continue
-        if isinstance(value, complex | np.complexfloating):
-            _refuse_complex(np.dtype(complex))
-        try:
-            finite = math.isfinite(value)
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(
-                f"A must hold real numbers or Fractions; got {value!r} at index {place}"
-            ) from None
-        if not finite:
-            raise ValueError(f"A must be finite; got {value} at index {place}")
-    if all(isinstance(value, float) for value in array.ravel()):
-        return array.astype(np.float64)
     return array
 
 
@@ -203,14 +229,18 @@ def _noise(array: npt.NDArray[Any]) -> float:
         return 0.0
     if array.dtype.kind == "O":
         values = array.ravel()
-        rational = all(isinstance(value, numbers.Rational | np.bool_) for value in values)
+        rational = all(isinstance(value, Fraction) for value in values)
         return 0.0 if rational else _NOISE_OF_DOUBLES
-    if np.all(array == np.rint(array)) and np.all(np.abs(array) < _LARGEST_EXACT):
+    # larger integers may be rounded ones
+    largest = array.dtype.type(2.0 ** (np.finfo(array.dtype).nmant + 1))
+    if np.all(array == np.rint(array)) and np.all(np.abs(array) < largest):
         return 0.0
     return _NOISE.get(array.dtype.name, _NOISE_OF_DOUBLES)
 
 
 def _fraction(value: Any) -> Fraction:
+    if isinstance(value, Fraction):
+        return value
     if isinstance(value, bool | np.bool_):
         return Fraction(int(value))
     if isinstance(value, numbers.Rational):
