@@ -239,11 +239,11 @@ def _noise(array: npt.NDArray[Any]) -> float:
 
 
 def _fraction(value: Any) -> Fraction:
-    if isinstance(value, Fraction):
+    if isinstance(value, Fraction) and type(value.numerator) is type(value.denominator) is int:
         return value
     if isinstance(value, bool | np.bool_):
         return Fraction(int(value))
-    if isinstance(value, numbers.Rational):
+    if isinstance(value, numbers.Rational):  # NumPy's integers overflow inside of a Fraction
         return Fraction(int(value.numerator), int(value.denominator))
     if hasattr(value, "as_integer_ratio"):
         return Fraction(*value.as_integer_ratio())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensoralg import SymmetricTensor
 from tensoralg.completely_positive import Certificate, Verdict, detect, hilbert
 from tensoralg.completely_positive import relaxation_steps as steps
-from tensoralg.errors import NotSymmetricError, ProblemTooLargeError, ShapeError
+from tensoralg.errors import NotSymmetricError, ShapeError
 from tensoralg.solvers import conic
 
 YES, NO, OPEN = Verdict
@@ -163,12 +163,6 @@ def test_masked_entries_are_refused():
 def test_an_order_below_half_is_refused(order):
     with pytest.raises(ValueError, match=r"ceil\(d/2\) = 2"):
         detect(hilbert(3, 3), max_order=order)
-
-
-def test_a_relaxation_beyond_memory_is_refused_with_its_size():
-    A = SymmetricTensor(np.random.default_rng(0).uniform(1, 1.1, 1365), 4, 12)
-    with pytest.raises(ProblemTooLargeError, match=r"n=12, d=4 .* 1365 rows.* GiB"):
-        detect(A, max_order=4)
 
 
 def test_an_unknown_solver_is_refused():
