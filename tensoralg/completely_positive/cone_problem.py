@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linprog
 
-from tensoralg.core.errors import ShapeError
+from tensoralg.core.errors import NotSymmetricError, ShapeError
 from tensoralg.core.index_maps import insertion_positions, listed_multiplicities
 from tensoralg.core.indices import multi_indices
 from tensoralg.core.monomials import evaluate_monomials
@@ -112,10 +112,12 @@ def cone_problem(C: Any, constraints: Sequence[Any]) -> ConeProblem:
     Raises
     ------
     ShapeError
-        A constraint's tensor has another order or dimension.
+        A tensor has no shape ``(n,) * d``, or a constraint's has another order or dimension than C.
+    NotSymmetricError
+        A tensor is not symmetric.
     ValueError
         A complex tensor, an unknown sense, a number that is not finite, or an item that is not a
-        triple.
+        triple. All messages name the argument.
     """
     objective = _real_tensor("C", C)
     order, dimension = objective.order, objective.dimension
@@ -132,12 +134,9 @@ def cone_problem(C: Any, constraints: Sequence[Any]) -> ConeProblem:
             )
         if item[1] not in SENSES:
             raise ValueError(f"constraints[{j}] must say one of {SENSES}; got {item[1]!r}")
-        bound = float(item[2])
-        if not np.isfinite(bound):
-            raise ValueError(f"constraints[{j}] must have a finite number; got {bound}")
         rows.append(weights * tensor.entries)
         senses.append(str(item[1]))
-        bounds.append(bound)
+        bounds.append(_finite_number(f"constraints[{j}][2]", item[2]))
     return ConeProblem(
         order,
         dimension,
@@ -216,7 +215,29 @@ def form_gradients(coefficients: Floats, points: Floats, order: int) -> Floats:
 
 
 def _real_tensor(name: str, value: Any) -> SymmetricTensor:
-    tensor = value if isinstance(value, SymmetricTensor) else SymmetricTensor.from_dense(value)
+    """Read a tensor; Fractions become floats, and errors name the argument."""
+    try:
+        if isinstance(value, SymmetricTensor):
+            tensor = value
+        else:
+            array = np.asarray(value)
+            if array.dtype == object:
+                array = array.astype(np.float64)
+            tensor = SymmetricTensor.from_dense(array)
+    except (NotSymmetricError, ShapeError) as error:
+        raise type(error)(f"{name}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
     if tensor.dtype.kind == "c":
         raise ValueError(f"{name} must be real; got dtype {tensor.dtype}")
     return tensor
+
+
+def _finite_number(name: str, value: Any) -> float:
+    try:
+        number = float(value) if not isinstance(value, str | bytes) else np.nan
+    except (TypeError, ValueError, OverflowError):
+        number = np.nan
+    if not np.isfinite(number):
+        raise ValueError(f"{name} must be a finite real number; got {value!r}")
+    return number

@@ -20,7 +20,7 @@ from tensoralg.core.decompositions import SymmetricDecomposition
 from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 from tensoralg.core.validation import positive_integer
-from tensoralg.solvers.conic import predict_bytes
+from tensoralg.solvers.conic import automatic_solver, predict_bytes
 from tensoralg.solvers.moment_relaxation import predict_size
 from tensoralg.solvers.svec import svec_size
 
@@ -104,6 +104,8 @@ def minimize(
     ------
     ShapeError
         Tensors of different order or dimension.
+    NotSymmetricError
+        A tensor that is not symmetric.
     ValueError
         Input that is not real and finite, an unknown sense, `max_order` below ceil(d/2).
     ProblemTooLargeError
@@ -211,7 +213,7 @@ class _Search:
             bound = relaxed(problem, order)
             self.order = order
             if np.isfinite(mass):
-                self.lower = max(self.lower, unit * (bound.value - bound.loss))
+                self.lower = max(self.lower, float(unit * (bound.value - bound.loss)))
             elif bound.result.status != "failed":
                 self.message = (
                     f"the relaxation of order {order} has the value {unit * bound.value:.9g}, but "
@@ -311,7 +313,9 @@ def _check_size(problem: ConeProblem, order: int) -> None:
         return
     m, sizes = predict_size(n, d, order)
     m += len(problem.cost)
-    needed = predict_bytes(sizes, m, sum(map(svec_size, sizes)), "clarabel")
+    coefficients = sum(map(svec_size, sizes))  # at least; the solver's own check counts them
+    solver = automatic_solver(sizes, m, coefficients, memory_limit=_MEMORY)
+    needed = predict_bytes(sizes, m, coefficients, solver)
     if needed > _MEMORY:
         raise ProblemTooLargeError(
             f"relaxation k={order} for n={n}, d={d} has {m} moments and blocks of size up to "

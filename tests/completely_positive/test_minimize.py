@@ -1,5 +1,7 @@
 """Linear optimization over the completely positive cone: known optima, statuses, bad input."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ from tensoralg.completely_positive.cone_relaxation import (
     polynomial_to_form,
     relaxed,
 )
-from tensoralg.core.errors import ProblemTooLargeError, ShapeError
+from tensoralg.core.errors import NotSymmetricError, ProblemTooLargeError, ShapeError
 from tensoralg.core.indices import multi_indices
 from tensoralg.core.monomials import evaluate_monomials
 from tensoralg.core.symmetric_tensor import SymmetricTensor
@@ -239,7 +241,13 @@ def test_only_the_zero_tensor():
     [
         ([(np.eye(3), "==", 1.0)], ShapeError, "dimension 3"),
         ([(np.eye(2), "<", 1.0)], ValueError, "'<'"),
-        ([(np.eye(2), "==", np.nan)], ValueError, "finite"),
+        ([(np.eye(2), "==", np.nan)], ValueError, r"constraints\[0\]\[2\] .*finite.*nan"),
+        ([(np.eye(2), "==", None)], ValueError, r"constraints\[0\]\[2\] .*None"),
+        ([(np.eye(2), "==", "1")], ValueError, r"constraints\[0\]\[2\] .*'1'"),
+        ([(np.eye(2), "==", 1j)], ValueError, r"constraints\[0\]\[2\] .*1j"),
+        ([([[1, 2], [3, 4]], "==", 1)], NotSymmetricError, r"constraints\[0\]\[0\]: .*symmetric"),
+        ([(5.0, "==", 1)], ShapeError, r"constraints\[0\]\[0\]: "),
+        ([([["a"]], "==", 1)], ValueError, r"constraints\[0\]\[0\]: "),
         ([(np.eye(2), "==")], ValueError, "sense, number"),
         ([(1j * np.eye(2), "==", 1.0)], ValueError, "real"),
     ],
@@ -249,8 +257,16 @@ def test_bad_constraints(constraints, error, words):
         minimize(np.eye(2), constraints)
 
 
+def test_fractions_and_integers_are_taken_as_numbers():
+    half = Fraction(1, 2)
+    result = minimize([[1, half], [half, 1]], [([[1, 1], [1, 1]], "==", half)])
+    assert result.status == "optimal"
+    assert result.value == pytest.approx(0.375, abs=1e-6)
+    assert type(result.value) is type(result.lower_bound) is float
+
+
 def test_bad_objectives_and_orders():
-    with pytest.raises(ValueError, match="complex"):
+    with pytest.raises(ValueError, match=r"C.*complex"):
         minimize(1j * np.eye(2), [])
     with pytest.raises(ValueError, match=r"ceil\(d/2\) = 2"):
         minimize(cubes(3), [], max_order=1)
