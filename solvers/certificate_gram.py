@@ -97,7 +97,7 @@ def gram_certificate(
     value = float(form @ [float(tensor.get(a, Fraction(0)) / total) for a in space.listed])
     for share, spare in product((0.5, 0.9), _SPARE_BITS) if value < 0 else ():
         slack = -share * value
-        bits = math.ceil(-math.log2(slack)) + spare
+        bits = max(math.ceil(-math.log2(slack)) + spare, 0)
         shifted = form + slack * _weights(dimension, order)
         exact = {
             a: Fraction(int(c), 1 << bits)

@@ -168,6 +168,16 @@ def test_scaling_the_tensor_scales_the_value_alone(scale):
     assert scaled.value == scale * gram("n=3 d=3").value
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-6, 1e3, 1e200])
+def test_scaling_the_multipliers_scales_the_value_alone(scale):
+    square = scale * np.array([[1.0, -2.0], [-2.0, 4.0]])
+    certificate = gram_certificate([1, 2, 1], 2, 2, 1, [square], [()])
+    assert certificate.verify()
+    # the square pairs to -3; room for rounding takes half or nine tenths of it
+    assert -3 < certificate.value / F(scale) < F(-1, 4)
+    assert bernstein_certificate([2, 3, 2], 2, 2, [scale, -2 * scale, scale]).verify()
+
+
 def test_no_certificate_for_a_tensor_in_the_cone():
     shift = multipliers("n=3 d=3")
     factors = [block.factors for block in shift.relaxation.blocks]
