@@ -231,8 +231,8 @@ def _noise(array: npt.NDArray[Any]) -> float:
         values = array.ravel()
         rational = all(isinstance(value, Fraction) for value in values)
         return 0.0 if rational else _NOISE_OF_DOUBLES
-    # larger integers may be rounded ones
-    largest = array.dtype.type(2.0 ** (np.finfo(array.dtype).nmant + 1))
+    # large numbers are integers whether rounded or not: of n digits the last n/4 must be zeros
+    largest = array.dtype.type(2.0 ** (3 * np.finfo(array.dtype).nmant // 4))
     if np.all(array == np.rint(array)) and np.all(np.abs(array) < largest):
         return 0.0
     return _NOISE.get(array.dtype.name, _NOISE_OF_DOUBLES)

@@ -299,6 +299,22 @@ def test_tensors_pushed_off_the_cone_are_refuted(n, d, seed):
     assert found.certificate.verify()
 
 
+@pytest.mark.parametrize("exponent", [0, 38, 40, 50, 52, 53, 60])
+def test_rounded_numbers_are_no_exact_integers_however_large(exponent):
+    """Beyond 2**52 every double is an integer, and a rounded rank-one matrix often indefinite."""
+    rng = np.random.default_rng(exponent)
+    for _ in range(8):
+        u = rng.uniform(1.0, 1.4, 2)
+        A = np.outer(u, u) * 2.0**exponent
+        assert check(detect(A), A) == YES
+    assert detect(np.array([[1.0, 2.0], [2.0, 3.0]]) * 2.0**exponent).verdict == NO
+
+
+def test_integers_in_floats_are_exact():
+    A = np.array([[10**6, 10**6 + 1], [10**6 + 1, 10**6 + 2]], dtype=float)  # determinant -1
+    assert detect(A).verdict == NO
+
+
 def test_indices_without_entries_come_back():
     A = np.zeros((7, 7), dtype=int)
     A[1:6, 1:6] = path(3)
