@@ -12,7 +12,7 @@ from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.solvers.atoms import atoms_from_moments
 from tensoralg.solvers.certificate_bernstein import bernstein_certificate
 from tensoralg.solvers.certificate_gram import gram_certificate
-from tensoralg.solvers.conic import available_solvers, predict_bytes
+from tensoralg.solvers.conic import automatic_solver, available_solvers, predict_bytes
 from tensoralg.solvers.facial_reduction import reduce_faces
 from tensoralg.solvers.moment_matrices import dehomogenize
 from tensoralg.solvers.moment_relaxation import (
@@ -102,7 +102,9 @@ def _refuse_too_large(search: Search, highest: int) -> None:
     if faces_within_reach(search, highest):
         return
     m, sizes = predict_size(n, d, highest)
-    name = "clarabel" if search.solver == "auto" else search.solver
+    name = search.solver
+    if name == "auto":
+        name = automatic_solver(sizes, m + 1, 0, memory_limit=_MOST_BYTES)
     needed = predict_bytes(sizes, m + 1, 0, name)
     if needed > _MOST_BYTES:
         raise ProblemTooLargeError(

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tensoralg import SymmetricTensor
 from tensoralg.completely_positive import Certificate, Verdict, detect, hilbert
 from tensoralg.completely_positive import relaxation_steps as steps
-from tensoralg.errors import NotSymmetricError, ShapeError
+from tensoralg.completely_positive.search import Search
+from tensoralg.completely_positive.tensor_input import read_tensor
+from tensoralg.errors import NotSymmetricError, ProblemTooLargeError, ShapeError
 from tensoralg.solvers import conic
 
 YES, NO, OPEN = Verdict
@@ -163,6 +165,15 @@ def test_masked_entries_are_refused():
 def test_an_order_below_half_is_refused(order):
     with pytest.raises(ValueError, match=r"ceil\(d/2\) = 2"):
         detect(hilbert(3, 3), max_order=order)
+
+
+@pytest.mark.skipif("sdpa" not in conic.available_solvers(), reason="SDPA is not installed")
+def test_only_what_no_solver_can_hold_is_refused():
+    tensor = read_tensor(hilbert(4, 3))
+    named = {name: Search(tensor, np.random.default_rng(0), name) for name in ("auto", "clarabel")}
+    assert steps.orders_within_reach(named["auto"], 8) == [2, 3, 4, 5, 6, 7, 8]
+    with pytest.raises(ProblemTooLargeError, match="165 rows"):
+        steps.orders_within_reach(named["clarabel"], 8)
 
 
 def test_an_unknown_solver_is_refused():
