@@ -19,6 +19,9 @@ left out), ``value`` (that is <p, A>), ``proof`` and ``sha256``. With E = x_1 + 
 - "faces": ``margin``, ``threshold`` and ``faces`` of ``variables`` and ``proof``, the latter for
   ``p - margin E^d`` on that face.
 
+Proofs that ask for more work than real ones ever do are not believed: a reader of a foreign text
+does not wait for hours.
+
 ``docs/verify_certificate.py`` reads this text and imports nothing of this package.
 """
 
@@ -153,7 +156,13 @@ class Certificate:
         return sympy.Poly.from_dict(terms, *names, domain="QQ")
 
     def to_json(self) -> str:
-        """Write plain JSON with fractions as strings "p/q", a version and a checksum."""
+        """Write plain JSON with fractions as strings "p/q", a version and a checksum.
+
+        Raises
+        ------
+        ValueError
+            A number has more digits than Python converts to text; the message has the limit.
+        """
         data = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -186,7 +195,10 @@ class Certificate:
         ValueError
             Text that is no certificate of a known version, or numbers that cannot be read.
         """
-        data = json.loads(text)
+        try:
+            data = json.loads(text)
+        except RecursionError:
+            raise ValueError("text is nested too deeply for a certificate") from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ValueError(f"text must be a JSON object with format {_FORMAT!r}")
         if data.get("version") != _VERSION:
