@@ -225,7 +225,9 @@ def _real_tensor(name: str, value: Any) -> SymmetricTensor:
                 array = array.astype(np.float64)
             tensor = SymmetricTensor.from_dense(array)
     except (NotSymmetricError, ShapeError) as error:
-        raise type(error)(f"{name}: {error}") from None
+        # minimize has no such option; the function that has it is named
+        text = str(error).replace("symmetrize=True", "SymmetricTensor.from_dense(symmetrize=True)")
+        raise type(error)(f"{name}: {text}") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name}: {error}") from None
     if tensor.dtype.kind == "c":
