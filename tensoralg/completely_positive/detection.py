@@ -13,7 +13,6 @@ from tensoralg.completely_positive.certificates import Certificate
 from tensoralg.completely_positive.comparison import ExactAtoms, comparison_atoms
 from tensoralg.completely_positive.exact_atoms import exact_atoms, plain_atoms
 from tensoralg.completely_positive.exact_tests import first_violation, known_criterion
-from tensoralg.completely_positive.hankel import hankel_atoms
 from tensoralg.completely_positive.relaxation_steps import (
     check_solver,
     orders_within_reach,
@@ -24,6 +23,7 @@ from tensoralg.completely_positive.tensor_input import ExactTensor, read_tensor
 from tensoralg.core.decompositions import SymmetricDecomposition
 from tensoralg.solvers.atom_net import refine_on_net
 from tensoralg.solvers.atom_polish import polish_atoms
+from tensoralg.solvers.moment_curve import hankel_atoms
 from tensoralg.solvers.nonnegative_decomposition import multi_start_decomposition
 
 __all__ = ["Detection", "Verdict", "detect"]
@@ -245,7 +245,7 @@ def _offer_exact(search: Search, weighted: ExactAtoms) -> bool:
 
 def _by_quadrature(search: Search) -> bool:
     core = search.core
-    atoms = hankel_atoms(core)
+    atoms = hankel_atoms([value / core.mass for value in core.values], core.dimension, core.order)
     if atoms is None:
         return False
     polished, _ = polish_atoms(core.scaled, core.dimension, core.order, atoms)
