@@ -13,6 +13,7 @@ NAMES = (
     "mixtures",
     "completely_positive",
     "random_tensors",
+    "thin_tensors",
 )
 RESULTS = Path(__file__).parent / "results"
 
