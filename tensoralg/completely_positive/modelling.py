@@ -41,7 +41,7 @@ def relaxation_constraints(
     ShapeError
         `entries` has another shape.
     ValueError
-        `entries` is not affine, or `relaxation_order` is below ceil(d/2).
+        `entries` is not real and affine, or `relaxation_order` is below ceil(d/2).
     ProblemTooLargeError
         The relaxation is too large; nothing has been allocated then.
 
@@ -73,6 +73,8 @@ def relaxation_constraints(
             f"entries must have shape ({count},) for tensor_order={d}, dimension={n}; "
             f"got {vector.shape}"
         )
+    if not vector.is_real():
+        raise ValueError("entries must be real; got a complex expression")
     if not vector.is_affine():
         raise ValueError(f"entries must be an affine expression; got {vector.curvature}")
     if 2 * k < d:
