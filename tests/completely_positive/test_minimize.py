@@ -245,7 +245,11 @@ def test_only_the_zero_tensor():
         ([(np.eye(2), "==", None)], ValueError, r"constraints\[0\]\[2\] .*None"),
         ([(np.eye(2), "==", "1")], ValueError, r"constraints\[0\]\[2\] .*'1'"),
         ([(np.eye(2), "==", 1j)], ValueError, r"constraints\[0\]\[2\] .*1j"),
-        ([([[1, 2], [3, 4]], "==", 1)], NotSymmetricError, r"constraints\[0\]\[0\]: .*symmetric.*from_dense"),
+        (
+            [([[1, 2], [3, 4]], "==", 1)],
+            NotSymmetricError,
+            r"constraints\[0\]\[0\]: .*symmetric.*from_dense",
+        ),
         ([(5.0, "==", 1)], ShapeError, r"constraints\[0\]\[0\]: "),
         ([([["a"]], "==", 1)], ValueError, r"constraints\[0\]\[0\]: "),
         ([(np.eye(2), "==")], ValueError, "sense, number"),
