@@ -4,6 +4,8 @@
 A certificate holds the entries A (indices from 0), a form p and a proof of p >= 0 for x >= 0. Sums
 A of powers u^d with u >= 0 have <p, A> = sum p(u) >= 0; VALID: <p, A> < 0, all without rounding.
 Texts that ask for more work than any real proof does are not believed.
+
+Call: python3 verify_certificate.py FILE.json; the exit code is 0 for VALID, 1 for all else.
 """
 
 import hashlib
@@ -147,9 +149,16 @@ def faces(p, n, d, proof, depth):  # p >= margin on faces, a strong monomial whe
     return fit and covered(n, parts, strong)
 
 
-def holds(p, n, d, proof, depth=3):
-    if proof["method"] == "faces" and depth:
-        return faces(p, n, d, proof, depth)
+def scaled(p, n, d, proof, depth):  # p >= 0 exactly when p(s_1 x_1, .., s_n x_n) >= 0
+    s = [rational(q) for q in proof["scales"]]
+    check(len(s) == n and all(q > 0 for q in s), "the scales")
+    p = {a: c * prod(s[i] for i in a) for a, c in p.items()}
+    return holds(p, n, d, proof["proof"], depth - 1)
+
+
+def holds(p, n, d, proof, depth=4):
+    if proof["method"] in ("faces", "scaled") and depth:
+        return {"faces": faces, "scaled": scaled}[proof["method"]](p, n, d, proof, depth)
     methods = {"gram": gram, "means": means, "subdivision": subdivision}
     return methods[proof["method"]](p, n, d, proof)
 
@@ -167,10 +176,14 @@ def valid(data):
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1], encoding="utf-8") as file:
-        try:
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    try:
+        with open(sys.argv[1], encoding="utf-8") as file:
             answer = valid(json.load(file))
-        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            answer = print("damaged:", error)
+    except OSError as error:
+        sys.exit(str(error))
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        answer = print("damaged:", type(error).__name__, error)
     print("VALID" if answer else "INVALID")
     sys.exit(not answer)

@@ -1,7 +1,10 @@
 """``tensoralg detect``: files in, one verdict out, errors in one line."""
 
 import json
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,6 +36,16 @@ def test_a_certificate_is_written_and_verifies(write, tmp_path, capsys):
     certificate = Certificate.from_json(out.read_text())
     assert certificate.verify()
     assert certificate.tensor == {(0, 0): 1, (0, 1): 2, (1, 1): 1}
+
+
+def test_the_stand_alone_reader_says_how_it_is_called(tmp_path):
+    reader = Path(__file__).parents[2] / "docs" / "verify_certificate.py"
+    for arguments, said in [((), "FILE.json"), ((tmp_path / "no.json",), "No such file")]:
+        command = [sys.executable, reader, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_without_a_certificate_nothing_is_written_and_a_note_says_so(write, tmp_path, capsys):
