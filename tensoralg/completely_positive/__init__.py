@@ -4,6 +4,7 @@ from tensoralg.completely_positive.certificates import Certificate
 from tensoralg.completely_positive.detection import Detection, Verdict, detect
 from tensoralg.completely_positive.examples import cauchy, hilbert, lehmer, minimum, pascal
 from tensoralg.completely_positive.modelling import relaxation_constraints
+from tensoralg.completely_positive.nearest import closest
 from tensoralg.completely_positive.optimization import ConeResult, minimize
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Detection",
     "Verdict",
     "cauchy",
+    "closest",
     "detect",
     "hilbert",
     "lehmer",
