@@ -12,6 +12,7 @@ NAMES = (
     "expectation_step",
     "mixtures",
     "completely_positive",
+    "known_tensors",
     "random_tensors",
     "thin_tensors",
 )
