@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensoralg.core.indices import number_of_multi_indices
 from tensoralg.solvers.atom_polish import leave_out, polish_scaled
 from tensoralg.solvers.conditional_gradient import conditional_gradient, merge_directions
 from tensoralg.solvers.moment_curve import curve_atoms
@@ -161,12 +162,15 @@ def _by_algebra(problem: PowerSum, rng: np.random.Generator, tol: float) -> tupl
         best, best_residual = on_curve
     if d == 2 or best_residual <= tol:
         return best, best_residual
-    sizes = flattening_svd(problem.values, d, n, d - d // 2)[1]
+    degree = d - d // 2
+    sizes = flattening_svd(problem.values, d, n, degree)[1]
+    # a larger rank would take the multiples of all vanishing forms, which is slow
+    largest = min(len(sizes) - (d > 3), number_of_multi_indices(n, degree - 1), _LARGEST_RANK)
     # ill-conditioned tensors show no sharp rank: a few are tried, each costs milliseconds
     ranks = {int(np.sum(sizes > relative * sizes[0])) for relative in (1e-13, 1e-10, 1e-7)}
     for rank in sorted(ranks):
         # a cubic tensor of rank n has one decomposition though the flattening has full rank
-        if not 0 < rank <= min(len(sizes) - (d > 3), _LARGEST_RANK):
+        if not 0 < rank <= largest:
             continue
         points = flattening_points(problem.values, d, n, rank, rng=rng)
         if points is None:
