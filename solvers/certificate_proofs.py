@@ -21,7 +21,15 @@ from tensoralg.solvers.rational_forms import (
 )
 from tensoralg.solvers.rational_matrices import is_positive_semidefinite
 
-__all__ = ["FacesProof", "GramBlock", "GramProof", "MeansProof", "Proof", "SubdivisionProof"]
+__all__ = [
+    "FacesProof",
+    "GramBlock",
+    "GramProof",
+    "MeansProof",
+    "Proof",
+    "ScaledProof",
+    "SubdivisionProof",
+]
 
 # A text may ask for any amount of work: these bounds are far above what real proofs need, and
 # what lies beyond them proves nothing.
@@ -252,7 +260,36 @@ class FacesProof:
         return {"margin": str(self.margin), "threshold": str(self.threshold), "faces": faces}
 
 
-Proof = MeansProof | GramProof | SubdivisionProof | FacesProof
+@dataclass(frozen=True, slots=True)
+class ScaledProof:
+    """A proof in other units: for the form q(y) = p(s_1 y_1, .., s_n y_n).
+
+    Attributes
+    ----------
+    scales : tuple of Fraction
+        The positive s.
+    proof : Proof
+        For q, which is nonnegative on the orthant exactly when p is.
+    """
+
+    scales: tuple[Fraction, ...]
+    proof: "Proof"
+    method: ClassVar[str] = "scaled"
+
+    def holds(self, form: Form, dimension: int) -> bool:
+        """Whether the proof is one for the scaled form."""
+        if len(self.scales) != dimension or any(s <= 0 for s in self.scales):
+            return False
+        scaled = {a: c * math.prod(self.scales[i] for i in a) for a, c in form.items()}
+        return self.proof.holds(scaled, dimension)
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        inner = {"method": self.proof.method, **self.proof.to_data()}
+        return {"scales": [str(s) for s in self.scales], "proof": inner}
+
+
+Proof = MeansProof | GramProof | SubdivisionProof | FacesProof | ScaledProof
 
 
 def face_form(form: Mapping[Index, Fraction], face: Index, margin: Fraction, order: int) -> Form:

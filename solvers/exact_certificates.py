@@ -17,7 +17,8 @@ left out), ``value`` (that is <p, A>), ``proof`` and ``sha256``. With E = x_1 + 
 - "subdivision": ``splits``, a binary tree in preorder, [i, j] for the edge that is bisected (the
   first half keeps vertex i) and null at a leaf, where no coefficient is negative;
 - "faces": ``margin``, ``threshold`` and ``faces`` of ``variables`` and ``proof``, the latter for
-  ``p - margin E^d`` on that face.
+  ``p - margin E^d`` on that face;
+- "scaled": positive ``scales`` s, and a ``proof`` for ``p(s_1 x_1, .., s_n x_n)``.
 
 Proofs that ask for more work than real ones ever do are not believed: a reader of a foreign text
 does not wait for hours.
@@ -39,6 +40,7 @@ from tensoralg.solvers.certificate_proofs import (
     GramProof,
     MeansProof,
     Proof,
+    ScaledProof,
     SubdivisionProof,
 )
 from tensoralg.solvers.rational_forms import Form, Index, pairing
@@ -48,7 +50,7 @@ __all__ = ["Certificate"]
 _FORMAT = "tensoralg certificate: not completely positive"
 _VERSION = 1
 _RATIONAL = re.compile(r"-?[0-9]+(/[0-9]*[1-9][0-9]*)?")
-_DEEPEST = 3
+_DEEPEST = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -275,6 +277,9 @@ def _proof(data: Mapping[str, Any], dimension: int, depth: int = 0) -> Proof:
             _rational(data["threshold"]),
             tuple((face, _proof(proof, len(face), depth + 1)) for face, proof in faces),
         )
+    if method == ScaledProof.method and depth < _DEEPEST:
+        scales = tuple(_rational(value) for value in data["scales"])
+        return ScaledProof(scales, _proof(data["proof"], dimension, depth + 1))
     raise ValueError(f"a certificate's proof cannot be of method {method!r} here")
 
 

@@ -9,6 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tensoralg.completely_positive.balance import (
+    Units,
+    atoms_in_units,
+    balance,
+    certificate_in_units,
+)
 from tensoralg.completely_positive.certificates import Certificate
 from tensoralg.completely_positive.comparison import ExactAtoms, comparison_atoms
 from tensoralg.completely_positive.exact_atoms import exact_atoms, plain_atoms
@@ -18,9 +24,10 @@ from tensoralg.completely_positive.relaxation_steps import (
     orders_within_reach,
     solve_order,
 )
-from tensoralg.completely_positive.search import Search
+from tensoralg.completely_positive.search import REBUILT, Search
 from tensoralg.completely_positive.tensor_input import ExactTensor, read_tensor
 from tensoralg.core.decompositions import SymmetricDecomposition
+from tensoralg.core.validation import random_generator
 from tensoralg.solvers.atom_net import refine_on_net
 from tensoralg.solvers.atom_polish import polish_atoms
 from tensoralg.solvers.moment_curve import hankel_atoms
@@ -29,6 +36,7 @@ from tensoralg.solvers.nonnegative_decomposition import multi_start_decompositio
 __all__ = ["Detection", "Verdict", "detect"]
 
 
+_BY_TESTS = "the exact tests found a violation"
 _FEW_ENTRIES = 60  # a start takes well below a second
 _EXACT, _NEAR = 1e-12, 1e-3  # residuals between which nets around atoms are tried
 _SETTLED = 1e-11  # relaxations tell no smaller distances from the cone
@@ -173,12 +181,22 @@ def detect(
     tensor = read_tensor(A, symmetrize=symmetrize)
     check_solver(solver)
     highest = _highest_order(max_order, tensor.order)
-    generator = np.random.default_rng(rng)
-    search = Search(tensor, generator, solver)
+    generator = random_generator("rng", rng)
     violation = first_violation(tensor)
     if violation is not None:
-        found = f"the exact tests found a violation ({violation.kind})"
-        return _refuted(tensor, violation, found, certificate)
+        return _refuted(tensor, violation, f"{_BY_TESTS} ({violation.kind})", certificate)
+    scaled, units = balance(tensor)
+    violation = first_violation(scaled) if units else None
+    if violation is not None:
+        found = _refuted(scaled, violation, f"{_BY_TESTS} ({violation.kind})", certificate)
+    else:
+        found = _decide(Search(scaled, generator, solver), highest, certificate)
+    return _in_given_units(found, tensor, units) if units else found
+
+
+def _decide(search: Search, highest: int | None, certificate: bool) -> Detection:
+    """Look for a proof of a tensor that passed the exact tests."""
+    tensor = search.tensor
     how = next((text for step, text in _STEPS if step(search)), "")
     if how and _settled(search):
         return _proved(search, how)
@@ -199,6 +217,20 @@ def detect(
     if _without_relaxation(search, 8 if len(search.core.values) <= _FEW_ENTRIES else 2):
         return _proved(search, "atoms were found without a relaxation")
     return _undecided(search)
+
+
+def _in_given_units(found: Detection, tensor: ExactTensor, units: Units) -> Detection:
+    """Carry a detection of the scaled tensor back to the given one."""
+    message = f"{found.message}; decided after scaling the indices by powers of two"
+    changes: dict[str, Any] = {}
+    if found.certificate is not None:
+        changes["certificate"] = certificate_in_units(found.certificate, units)
+    elif found.decomposition is not None:
+        changes = atoms_in_units(found.decomposition, found.exact_decomposition, tensor, units)
+        message += f", which rebuilds the tensor as given to {changes['residual']:.1e}"
+        if found.verdict == Verdict.COMPLETELY_POSITIVE and changes["residual"] > REBUILT:
+            changes["verdict"] = Verdict.UNDECIDED
+    return dataclasses.replace(found, message=message, **changes)
 
 
 def _settled(search: Search) -> bool:

@@ -17,12 +17,14 @@ from tensoralg.core.index_maps import dense_values, listed_multiplicities
 from tensoralg.core.indices import multi_indices, number_of_multi_indices
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 
-__all__ = ["ExactTensor", "read_tensor"]
+__all__ = ["ExactTensor", "largest_nearby", "read_tensor"]
 
 _ASYMMETRY = 1e-10  # of floating-point entries, relative to the largest
 # entries this far below zero, relative to the largest, are rounding errors of the given dtype
 _NOISE = {"float16": 1e-3, "float32": 1e-6}
 _NOISE_OF_DOUBLES = 1e-12
+# what a single rounding of a double may leave beside the largest entry
+ROUNDING_OF_DOUBLES = 2e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,14 +293,61 @@ def _cleaned(values: list[Fraction], order: int, dimension: int, noise: float) -
             representable = False
         if not representable:
             raise ValueError("A must hold entries whose sum fits a double (1e-323 .. 1e308)")
-    floor = -Fraction(noise) * largest
-    tiny = [value for value in values if floor <= value < 0]
-    notes: tuple[str, ...] = ()
     given = tuple(values)
-    if noise and tiny:
-        notes = (
-            f"{len(tiny)} negative entries of rounding size (down to {float(min(tiny)):.1e}) "
-            "were set to 0",
-        )
-        values = [Fraction(0) if floor <= value < 0 else value for value in values]
-    return ExactTensor(tuple(values), order, dimension, noise, notes, given)
+    tensor = ExactTensor(given, order, dimension, noise, (), given)
+    if not noise or min(values) >= 0:
+        return tensor
+    nearby, lookup = largest_nearby(tensor), tensor.lookup
+    negative = [row for row, value in lookup.items() if value < 0]
+    tiny = {row for row in negative if -lookup[row] <= _rounding(tensor, nearby, row)}
+    if not tiny:
+        return tensor
+    least = float(min(lookup[row] for row in tiny))
+    note = f"{len(tiny)} negative entries of rounding size (down to {least:.1e}) were set to 0"
+    kept = tuple(Fraction(0) if row in tiny else value for row, value in lookup.items())
+    return ExactTensor(kept, order, dimension, noise, (note,), given)
+
+
+def _rounding(tensor: ExactTensor, nearby: list[Fraction], row: tuple[int, ...]) -> Fraction:
+    """By how much rounding may have moved an entry: relative to the diagonal ones around it."""
+    d, noise = tensor.order, Fraction(tensor.noise)
+    beside = min(noise, Fraction(ROUNDING_OF_DOUBLES)) if noise < 1e-9 else noise
+    least = beside * max(nearby[i] for i in row)
+    diagonal = [tensor.lookup[(i,) * d] for i in row]
+    if min(diagonal) <= 0:
+        return least
+    # the geometric mean: no entry inside the cone is larger
+    product = math.prod(Fraction(value) / nearby[i] for i, value in zip(row, diagonal, strict=True))
+    size = Fraction(float(product) ** (1.0 / d)) * max(nearby[i] for i in row)
+    return max(least, noise * size)
+
+
+def largest_nearby(tensor: ExactTensor) -> list[Fraction]:
+    """For every index the largest magnitude among the entries that nonzero entries link it to.
+
+    Parameters
+    ----------
+    tensor : ExactTensor
+        Any.
+
+    Returns
+    -------
+    list of Fraction, length n
+        0 for indices without entries.
+
+    Examples
+    --------
+    >>> largest_nearby(read_tensor([[1, 0, 0], [0, 2, 1], [0, 1, 3]]))
+    [Fraction(1, 1), Fraction(3, 1), Fraction(3, 1)]
+    """
+    part = list(range(tensor.dimension))
+    for row, value in zip(tensor.rows, tensor.values, strict=True):
+        merged = {part[i] for i in row}
+        if value and len(merged) > 1:
+            first = min(merged)
+            part = [first if p in merged else p for p in part]
+    largest = [Fraction(0)] * tensor.dimension
+    for row, value in zip(tensor.rows, tensor.values, strict=True):
+        if value:
+            largest[part[row[0]]] = max(largest[part[row[0]]], abs(value))
+    return [largest[p] for p in part]

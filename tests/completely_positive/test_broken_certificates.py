@@ -112,7 +112,7 @@ def test_only_fractions_are_numbers(number):
         {"proof": {"method": "gram", "degree": 2.0, "blocks": [block()]}},
         {"proof": {"method": "gram", "degree": 2, "blocks": [block(degree=False)]}},
         {"proof": {"method": "gram", "degree": 2, "blocks": [block(degree=1000)]}},
-        {"proof": nested(4)},
+        {"proof": nested(5)},
         {"proof": nested(200)},
     ],
     ids=str,
@@ -188,3 +188,13 @@ def test_without_faces_every_variable_needs_its_own_monomial():
     assert FacesProof(ONE / 100, ONE / 10, ()).holds({**form, (0, 1): ONE}, 2)
     assert not FacesProof(ONE / 100, ONE / 10, ()).holds({(0, 0): ONE, (0, 1): -ONE / 10}, 2)
     assert SubdivisionProof((None,)).holds({}, 0)
+
+
+@pytest.mark.parametrize("scales", [["1"], ["1", "1", "1"], ["1", "0"], ["-1", "-1"], 5, [1, 1]])
+def test_scales_are_positive_and_one_for_each_variable(scales):
+    assert verdicts(text_of(proof={"method": "scaled", "scales": scales, "proof": LEAF})) == (
+        False,
+        False,
+    )
+    good = {"method": "scaled", "scales": ["3", "1/7"], "proof": LEAF}
+    assert verdicts(text_of(proof=good)) == (True, True)
