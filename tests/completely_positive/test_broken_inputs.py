@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensoralg.completely_positive import Certificate, Verdict, detect
+from tensoralg import SymmetricTensor
+from tensoralg.completely_positive import Certificate, Verdict, detect, relaxation_constraints
 from tensoralg.completely_positive.tensor_input import read_tensor
 from tensoralg.errors import ShapeError
 
@@ -161,3 +162,31 @@ def test_blocks_do_not_drown_in_the_rounding_of_others():
 def test_a_wrong_rng_is_named(rng):
     with pytest.raises((TypeError, ValueError), match="rng must be a nonnegative integer"):
         detect([[1]], rng=rng)
+
+
+# --- constraints of a cvxpy problem ---------------------------------------------------------------
+
+
+def test_entries_that_are_no_expression_of_cvxpy_are_named():
+    cp = pytest.importorskip("cvxpy")
+    for entries in ("abc", None, {1: 2}, cp.Problem(cp.Minimize(cp.Variable()))):
+        with pytest.raises((TypeError, ValueError), match="entries must"):
+            relaxation_constraints(entries, 2, 2, 1)
+    for number in (np.nan, np.inf):
+        for entries in ([1.0, number, 1.0], cp.Variable(3) + np.array([1.0, number, 1.0])):
+            with pytest.raises(ValueError, match="entries must be finite"):
+                relaxation_constraints(entries, 2, 2, 1)
+    inside = relaxation_constraints(SymmetricTensor([2.0, 1.0, 2.0], 2, 2), 2, 2, 1)
+    problem = cp.Problem(cp.Minimize(0), inside)
+    assert problem.solve(solver="CLARABEL") == 0
+
+
+def test_entries_may_hold_parameters():
+    cp = pytest.importorskip("cvxpy")
+    start, t = cp.Parameter(3), cp.Variable(nonneg=True)
+    moved = relaxation_constraints(start + t * np.array([1.0, 0.0, 1.0]), 2, 2, 1)
+    problem = cp.Problem(cp.Minimize(t), moved)
+    assert problem.is_dcp(dpp=True)
+    for values, expected in (([1, 2, 1], 1), ([1, 1, 1], 0), ([0, 1, 0], 1)):
+        start.value = np.array(values, dtype=float)
+        assert problem.solve(solver="CLARABEL") == pytest.approx(expected, abs=1e-6)
