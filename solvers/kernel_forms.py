@@ -64,11 +64,33 @@ class KernelForms:
         return int(self.coefficients.shape[1])
 
     def values(self, roots: Array) -> Array:
-        """Evaluate at roots of shape (r, n); shape (r, f)."""
+        """Evaluate the forms.
+
+        Parameters
+        ----------
+        roots : ndarray, shape (r, n)
+            Points.
+
+        Returns
+        -------
+        ndarray, shape (r, f)
+            One row for each point.
+        """
         return np.asarray(evaluate_monomials(roots, self.indices) @ self.coefficients)
 
     def jacobian(self, roots: Array) -> Array:
-        """Differentiate; shape (r, f, n)."""
+        """Differentiate the forms.
+
+        Parameters
+        ----------
+        roots : ndarray, shape (r, n)
+            Points.
+
+        Returns
+        -------
+        ndarray, shape (r, f, n)
+            Derivatives by the coordinates.
+        """
         flat = evaluate_monomials(roots, self.lower) @ self.slopes
         return np.asarray(flat.reshape(len(roots), -1, self.count).transpose(0, 2, 1))
 
@@ -118,7 +140,20 @@ class KernelForms:
         return z * lengths, sizes
 
     def tangents(self, roots: Array, *, tolerance: float = 1e-5) -> Array:
-        """Projectors, shape (r, n, n), to the directions in which no form changes."""
+        """Project to the directions in which no form changes.
+
+        Parameters
+        ----------
+        roots : ndarray, shape (r, n)
+            Points; none zero.
+        tolerance : float, default 1e-5
+            Singular values of a Jacobian above this, at the unit vectors, count as changes.
+
+        Returns
+        -------
+        ndarray, shape (r, n, n)
+            One projector for each point.
+        """
         units = roots / np.linalg.norm(roots, axis=1, keepdims=True)
         _, sizes, right = np.linalg.svd(self.jacobian(units), full_matrices=True)
         across = np.zeros(roots.shape)
