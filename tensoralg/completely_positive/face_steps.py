@@ -67,7 +67,7 @@ def solve_faces(search: Search, order: int) -> Certificate | None:
     Parameters
     ----------
     search : Search
-        The detection; takes the evidence.
+        The detection; takes the order, the shift and the evidence.
     order : int
         Order k of the relaxation, ``2 k >= d``.
 
@@ -91,11 +91,11 @@ def solve_faces(search: Search, order: int) -> Certificate | None:
         f"order {order} on {len(faces)} faces: shift {result.t:.3e}, {result.status}, residual "
         f"{result.residual:.1e}"
     )
+    search.order, search.shift = order, result.t if np.isfinite(result.t) else None
     telling = _TELLING if core.noise else _TELLING_EXACT
     if not result.t > telling or not np.isfinite(result.coefficients).all():
         return None
     found = faces_certificate(core.values, core.dimension, d, result.coefficients, search.supports)
     if found is None or not convincing(found.form, core):
         return None
-    search.order, search.shift = order, result.t
     return lift_certificate(found, search.tensor, search.active)

@@ -27,6 +27,7 @@ __all__ = ["check_solver", "orders_within_reach", "solve_order"]
 
 # smaller shifts are within a solver's accuracy; an exact certificate may be found all the same
 _TELLING, _TELLING_EXACT = 1e-7, 1e-10
+_FAR = 1e-4  # beyond this there are no atoms to look for
 _GIB = 2**30
 _MOST_BYTES = 4 * _GIB
 # without max_order: sizes that are solved in seconds
@@ -120,7 +121,7 @@ def solve_order(search: Search, order: int) -> Certificate | None:
     Parameters
     ----------
     search : Search
-        The detection; takes the atoms and the evidence.
+        The detection; takes the atoms, the order, the shift and the evidence.
     order : int
         Order k of the relaxation.
 
@@ -154,7 +155,7 @@ def solve_order(search: Search, order: int) -> Certificate | None:
         if found is not None:
             return found
         search.evidence.append(f"order {order}: no exact certificate could be made of the shift")
-    if not result.t > 1e-4:
+    if not result.t > _FAR:
         _search_atoms(search, relaxation, result)
     return None
 
