@@ -120,6 +120,47 @@ def _less_corner(n: int, d: int, rng: Generator) -> SymmetricTensor:
     return SymmetricTensor(entries, d, n)
 
 
+def _horn(x: Array) -> Array:
+    """Values of the Horn form in the first five coordinates, times the sixth."""
+    horn = scipy.linalg.circulant([1.0, -1.0, 1.0, 1.0, -1.0])
+    return np.asarray(((x[:, :5] @ horn) * x[:, :5]).sum(axis=1) * x[:, 5])
+
+
+def _means(x: Array) -> Array:
+    """Arithmetic minus geometric mean of three cubic monomials."""
+    a, b, c = x[:, :3].T
+    return np.asarray(a**2 * b + b**2 * c + c**2 * a - 3 * a * b * c)
+
+
+def _less_points(
+    form: Callable[[Array], Array], points: Array, removed: Array, d: int, rng: Generator
+) -> SymmetricTensor:
+    """Zeros of a form, minus a small multiple of points where it is positive; rescaled."""
+    assert abs(form(points)).max() < 1e-12 < form(removed).min()
+    weights = np.r_[np.ones(len(points)), np.full(len(removed), -(10.0 ** rng.uniform(-4, -2)))]
+    scale = rng.uniform(0.5, 2.0, points.shape[1])
+    every = np.concatenate([points, removed]) * scale
+    return SymmetricTensor.from_decomposition(weights, every, d)
+
+
+def _less_on_horn(n: int, d: int, rng: Generator) -> SymmetricTensor:
+    points = np.zeros((4 * n, n))
+    for s, point in enumerate(points[: 3 * n]):
+        a, b, point[5] = rng.uniform(0.2, 1.0, 3)
+        point[[s % 5, (s + 1) % 5, (s + 2) % 5]] = a, a + b, b
+    points[3 * n :, :5] = rng.random((n, 5))
+    return _less_points(_horn, points, np.eye(n)[:5] + np.eye(n)[5], d, rng)
+
+
+def _less_on_means(n: int, d: int, rng: Generator) -> SymmetricTensor:
+    points = rng.uniform(0.2, 1.0, (3 * n, n))
+    points[:, 1:3] = points[:, :1]
+    points[2 * n :, :3] *= np.eye(3)[np.arange(n) % 3]
+    removed = np.zeros((3, n))
+    removed[:, :3] = 1 - np.eye(3)
+    return _less_points(_means, points, removed, d, rng)
+
+
 def _less_minor(n: int, d: int, rng: Generator) -> SymmetricTensor:
     share = 10.0 ** rng.uniform(-5, -2)
     return pushed_off(_sum(_on_supports(2 * n, n, rng), d), share, rng)
@@ -129,6 +170,8 @@ OUTSIDE: dict[str, Callable[[int, int, Generator], SymmetricTensor]] = {
     "few dense atoms minus 1e-5..1e-2 U": _less_uniform,
     "sparse minus 1e-5..1e-2 of a corner": _less_corner,
     "sparse, a 2x2 minor violated": _less_minor,
+    "zeros of a difference of means, minus 1e-4..1e-2 of others": _less_on_means,
+    "zeros of a Horn form, minus 1e-4..1e-2 of others": _less_on_horn,
 }
 
 
@@ -140,6 +183,8 @@ def cases(
         if families and not any(word in family for word in families):
             continue
         for n, d in sizes:
+            if OUTSIDE.get(family) is _less_on_horn and n < 6:
+                continue
             for seed in seeds:
                 rng = np.random.default_rng([seed, n, d, number])
                 inside = family in INSIDE
