@@ -165,17 +165,20 @@ class Certificate:
         ValueError
             A number has more digits than Python converts to text; the message has the limit.
         """
-        data = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "kind": self.kind,
-            "dimension": self.dimension,
-            "order": self.order,
-            "tensor": _listing(self.tensor),
-            "form": _listing(self.form),
-            "value": str(self.value),
-            "proof": {"method": self.proof.method, **self.proof.to_data()},
-        }
+        try:
+            data = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "kind": self.kind,
+                "dimension": self.dimension,
+                "order": self.order,
+                "tensor": _listing(self.tensor),
+                "form": _listing(self.form),
+                "value": str(self.value),
+                "proof": {"method": self.proof.method, **self.proof.to_data()},
+            }
+        except ValueError as error:
+            raise ValueError(f"the certificate has numbers of too many digits: {error}") from None
         return json.dumps({**data, "sha256": _checksum(data)})
 
     @classmethod

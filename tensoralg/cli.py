@@ -152,7 +152,7 @@ def detect(
 
         A = read_tensor_file(tensor)
         for path in (certificate, decomposition):
-            _check_target(path)
+            _check_target(path, tensor)
         try:
             found = decide(A, max_order=max_order, solver=solver, rng=seed, symmetrize=symmetrize)
         except (TensorAlgError, ValueError, TypeError) as error:
@@ -173,8 +173,10 @@ def detect(
             raise typer.Exit(FAILED)
 
 
-def _check_target(path: Path | None) -> None:
-    """Refuse a place where nothing can be written before anything is computed."""
+def _check_target(path: Path | None, source: Path) -> None:
+    """Refuse a place where nothing can or should be written before anything is computed."""
+    if path and path.exists() and path.samefile(source):
+        stop(f"{path}: is the file of the tensor itself, and is not overwritten")
     if path and path.is_dir():
         stop(f"{path}: is a folder; the name of a file is needed")
     if path and not path.parent.is_dir():

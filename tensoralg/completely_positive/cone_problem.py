@@ -4,7 +4,7 @@ A tensor C acts on X by the form ``<C, u^d>``, whose coefficients are the entrie
 multiplicities: ``<C, X> = coefficients . X.entries``. Everything here is kept in such coefficients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,8 +86,14 @@ class ConeProblem:
         cost = float(np.abs(self.cost).max(initial=0.0)) or 1.0
         sizes = np.abs(self.rows).max(axis=1, initial=0.0)
         sizes = np.where(sizes > 0, sizes, 1.0)
-        bounds = self.bounds / sizes
+        with np.errstate(over="ignore"):
+            bounds = self.bounds / sizes
         unit = float(np.abs(bounds).max(initial=0.0)) or 1.0
+        if not np.isfinite(cost * unit):
+            raise ValueError(
+                "C and constraints must be of sizes whose products fit a double: entries of C up "
+                f"to {cost:.0e}, of X up to about {unit:.0e}"
+            )
         scaled = replace(
             self, cost=self.cost / cost, rows=self.rows / sizes[:, None], bounds=bounds / unit
         )
@@ -123,6 +129,8 @@ def cone_problem(C: Any, constraints: Sequence[Any]) -> ConeProblem:
     order, dimension = objective.order, objective.dimension
     weights = np.asarray(objective.multiplicities, dtype=np.float64)
     rows, senses, bounds = [], [], []
+    if not isinstance(constraints, Iterable):
+        raise TypeError(f"constraints must be a sequence of triples; got {constraints!r}")
     for j, item in enumerate(constraints):
         if not isinstance(item, tuple | list) or len(item) != 3:
             raise ValueError(f"constraints[{j}] must be (tensor, sense, number); got {item!r}")

@@ -65,7 +65,7 @@ def read_tensor_file(path: str | os.PathLike[str]) -> Any:
     if kind != ".json":
         raise PersistenceError(f"{path}: must end in .json, .npy or .npz")
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise PersistenceError(f"{path}: not valid JSON ({error})") from None
     if isinstance(data, list):

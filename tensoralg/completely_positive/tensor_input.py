@@ -146,7 +146,8 @@ def read_tensor(A: Any, *, symmetrize: bool = False) -> ExactTensor:
     if symmetrize:
         return _cleaned(_averages(array), d, n, noise)
     _check_symmetry(array, noise)
-    listed = array[tuple(multi_indices(n, d).T)]
+    # by positions: an array is not indexed along more than 63 axes at once
+    listed = array.ravel()[multi_indices(n, d) @ n ** np.arange(d)[::-1]]
     return _cleaned([_fraction(value) for value in listed.tolist()], d, n, noise)
 
 
@@ -184,18 +185,20 @@ def _has_masked_values(A: Any) -> bool:
 
 def _from_objects(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Check every object: Fractions and floats are left, or all floats as a plain array."""
-    kinds = {type(value) for value in array.flat}
+    values = array.ravel().tolist()  # NumPy's iterators end at 32 axes
+    kinds = set(map(type, values))
     if len(kinds) == 1 and issubclass(kind := kinds.pop(), float | np.floating):
         floats = array.astype(np.float64 if kind is float else kind)
         return _finite(floats)
-    result = np.empty(array.shape, dtype=object)
-    for place, value in np.ndenumerate(array):
-        result[place] = _plain_number(value, place)
-    return result
+    result = np.empty(array.size, dtype=object)
+    for k, value in enumerate(values):
+        result[k] = _plain_number(value, array.shape, k)
+    return result.reshape(array.shape)
 
 
-def _plain_number(value: Any, place: tuple[int, ...]) -> Fraction | float:
+def _plain_number(value: Any, shape: tuple[int, ...], position: int) -> Fraction | float:
     """Turn a real number into a Fraction if it is rational, else into a float."""
+    place = tuple(int(i) for i in np.unravel_index(position, shape))
     if isinstance(value, complex | np.complexfloating):
         _refuse_complex(np.dtype(complex))
     try:

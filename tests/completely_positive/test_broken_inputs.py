@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 
 from tensoralg import SymmetricTensor
-from tensoralg.completely_positive import Certificate, Verdict, detect, relaxation_constraints
+from tensoralg.cli import main
+from tensoralg.completely_positive import (
+    Certificate,
+    Verdict,
+    detect,
+    minimize,
+    pascal,
+    relaxation_constraints,
+)
 from tensoralg.completely_positive.tensor_input import read_tensor
 from tensoralg.errors import ShapeError
 
@@ -190,3 +198,50 @@ def test_entries_may_hold_parameters():
     for values, expected in (([1, 2, 1], 1), ([1, 1, 1], 0), ([0, 1, 0], 1)):
         start.value = np.array(values, dtype=float)
         assert problem.solve(solver="CLARABEL") == pytest.approx(expected, abs=1e-6)
+
+
+# --- ends of the range ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [2, HALF, 0.5, -HALF])
+def test_sixty_four_indices_of_one_value(value):
+    A = np.full((1,) * 64, value, dtype=object)
+    assert detect(A).verdict == (YES if value > 0 else NO)
+    A[(0,) * 64] = "x"
+    with pytest.raises(ValueError, match=r"got 'x' at index \(0, 0, "):
+        detect(A)
+
+
+def test_example_tensors_beyond_doubles_say_so():
+    with pytest.raises(ValueError, match=r"n=2, d=1100 .* exact=True"):
+        pascal(2, 1100)
+
+
+def test_products_beyond_doubles_are_refused():
+    one, ones = np.eye(2), np.ones((2, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for factor, bound in ((1e-200, 1e100), (1e-300, 1e300)):
+            with pytest.raises(ValueError, match="fit a double"):
+                minimize(one / factor, [(ones * factor, "==", bound)])
+    for constraints in (None, 5):
+        with pytest.raises(TypeError, match="constraints must be a sequence"):
+            minimize(one, constraints)
+
+
+def test_files_with_a_byte_order_mark_are_read_and_never_overwritten(tmp_path, capsys):
+    path = tmp_path / "tensor.json"
+    path.write_bytes(b"\xef\xbb\xbf[[1, 2], [2, 1]]")
+    before = path.read_bytes()
+    assert main(["detect", str(path)]) == 0
+    assert main(["detect", str(path), "--certificate", str(path)]) == 2
+    assert "not overwritten" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_numbers_too_long_for_text_are_a_value_error():
+    hair = 1 + Fraction(1, 10**5000)
+    found = detect([[1, hair], [hair, 1]])
+    assert found.verdict == NO
+    with pytest.raises(ValueError, match="too many digits"):
+        found.certificate.to_json()
