@@ -54,8 +54,9 @@ class ConeResult:
     relaxation_order : int
         Highest order k of a relaxation that was solved; 0 where none was needed.
     status : str
-        "optimal": value and lower bound differ by at most 1e-6 of ``<|C|, X>``, or of ``|A|``;
-        "feasible": they differ by more; "lower bound only"; "infeasible"; "unbounded"; "undecided".
+        "optimal": value and lower bound differ by at most 1e-6 of ``<|C|, X>`` (where that is tiny,
+        1e-9 of the largest numbers of the problem), or of ``|A|``; "feasible": they differ by
+        more; "lower bound only"; "infeasible"; "unbounded"; "undecided".
     message : str
         What to know or to do next.
 

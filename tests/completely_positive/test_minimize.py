@@ -218,6 +218,25 @@ def test_a_doubly_nonnegative_matrix_off_the_cone_is_infeasible():
     assert result.relaxation_order == 2
 
 
+def test_without_a_feasible_tensor_the_lower_bound_is_what_is_known():
+    B = [[1, 1, 0, 0, 1], [1, 2, 1, 0, 0], [0, 1, 2, 1, 0], [0, 0, 1, 2, 1], [1, 0, 0, 1, 6]]
+    result = minimize(np.eye(5), every_entry(np.array(B, dtype=float)), max_order=1)
+    assert (result.status, result.value, result.tensor) == ("lower bound only", np.inf, None)
+    assert result.lower_bound == pytest.approx(np.trace(B), abs=1e-6)  # the trace
+    assert "higher max_order" in result.message
+
+
+def test_an_order_that_is_too_large_ends_the_search_with_its_size():
+    C = np.ones((20, 20))
+    C[:5, :5] = HORN
+    result = minimize(C, [(np.ones((20, 20)), "==", 1.0)], max_order=3)
+    assert (result.status, result.relaxation_order) == ("feasible", 1)
+    assert result.value == pytest.approx(0.0, abs=1e-9)
+    assert result.lower_bound == pytest.approx(-0.105573, abs=1e-6)
+    assert "k=2 of a tensor with n=20" in result.message
+    assert "GiB" in result.message
+
+
 def test_the_stability_number_of_petersens_graph():
     edges = [(i, (i + 1) % 5) for i in range(5)] + [(i, i + 5) for i in range(5)]
     edges += [(5 + i, 5 + (i + 2) % 5) for i in range(5)]
