@@ -53,7 +53,7 @@ _RATIONAL = re.compile(r"-?[0-9]+(/[0-9]*[1-9][0-9]*)?")
 _DEEPEST = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Certificate:
     """An exact proof that a tensor is not completely positive.
 
@@ -113,6 +113,12 @@ class Certificate:
             for index in terms:
                 _check_index(name, index, self.dimension, self.order)
             object.__setattr__(self, name, terms)
+
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(kind={self.kind!r}, dimension={self.dimension}, order={self.order}, "
+            f"value={float(self.value):.6g})"
+        )
 
     @property
     def value(self) -> Fraction:

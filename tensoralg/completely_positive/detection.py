@@ -28,7 +28,6 @@ from tensoralg.completely_positive.search import REBUILT, Search
 from tensoralg.completely_positive.tensor_input import ExactTensor, read_tensor
 from tensoralg.core.decompositions import SymmetricDecomposition
 from tensoralg.core.validation import random_generator
-from tensoralg.solvers.atom_net import refine_on_net
 from tensoralg.solvers.atom_polish import polish_atoms
 from tensoralg.solvers.moment_curve import hankel_atoms
 from tensoralg.solvers.nonnegative_decomposition import multi_start_decomposition
@@ -38,7 +37,6 @@ __all__ = ["Detection", "Verdict", "detect"]
 
 _BY_TESTS = "the exact tests found a violation"
 _FEW_ENTRIES = 60  # a start takes well below a second
-_EXACT, _NEAR = 1e-12, 1e-3  # residuals between which nets around atoms are tried
 _SETTLED = 1e-11  # relaxations tell no smaller distances from the cone
 _MOST_UNKNOWNS = 3000  # coordinates of atoms; more take minutes, and are not needed inside the cone
 
@@ -95,6 +93,9 @@ class Detection:
     message: str
     evidence: tuple[str, ...] = ()
     exact_decomposition: ExactAtoms | None = None
+
+    def __bool__(self) -> bool:
+        raise TypeError("a detection is never a bool: compare its verdict with Verdict's members")
 
 
 def detect(
@@ -300,11 +301,6 @@ def _without_relaxation(search: Search, n_starts: int) -> bool:
     search.evidence.append(
         f"search from {n_starts} starts without a relaxation: relative residual {residual:.1e}"
     )
-    if _EXACT < residual < _NEAR:
-        atoms, residual = refine_on_net(
-            core.scaled, core.dimension, core.order, atoms, rng=search.rng
-        )
-        search.evidence.append(f"nets around these atoms: relative residual {residual:.1e}")
     return search.offer(atoms)
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensoralg.completely_positive import detect
 from tensoralg.completely_positive.certificates import (
     Certificate,
     bernstein_certificate,
@@ -494,3 +495,11 @@ def test_entries_beyond_the_range_of_floats(scale):
     assert hoelder_certificate(above, 2, 2).value == -scale
     assert zero_pattern_certificate([scale, 0, scale, scale], 2, 3).verify()
     assert negative_entry_certificate([-scale], 1, 2).verify()
+
+
+def test_a_certificate_and_a_detection_are_short_in_print_and_no_bools() -> None:
+    found = detect([[1, 2], [2, 1]])
+    assert repr(found.certificate).startswith("Certificate(kind='")
+    assert len(repr(found.certificate)) < 100
+    with pytest.raises(TypeError, match="never a bool"):
+        bool(found)

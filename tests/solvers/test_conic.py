@@ -458,3 +458,18 @@ def test_against_cvxpy(seed: int) -> None:
     assert result.objective == pytest.approx(oracle.value, abs=1e-6)
     for Z, constraint in zip(result.multipliers, constraints[:2], strict=False):
         np.testing.assert_allclose(Z, constraint.dual_value, atol=1e-4)
+
+
+def test_what_sdpa_leaves_inaccurate_goes_to_clarabel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("cholesky miss condition")
+
+    monkeypatch.setattr(conic, "_installed", lambda name: True)
+    monkeypatch.setitem(conic._ADAPTERS, "sdpa", broken)
+    matrix = symmetric(np.random.default_rng(0), 40)
+    result = solve_conic(largest_eigenvalue(matrix))
+    assert result.status == "solved"
+    assert result.objective == pytest.approx(np.linalg.eigvalsh(matrix)[-1])
+    named = solve_conic(largest_eigenvalue(matrix), solver="sdpa")
+    assert named.status == "failed"
+    assert "cholesky miss condition" in named.message
