@@ -225,7 +225,7 @@ def test_rescaled_hankel_tensors_are_recognised(places):
 def test_a_hankel_tensor_with_a_node_at_infinity():
     exact = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 0.5, 0.25, 0.125], [0.0, 0.0, 0.0, 2.0]])
     entries = entries_of(exact, 3)
-    atoms, residual = curve_atoms(power_sum(entries, 4, 3), 1e-12)
+    _, residual = curve_atoms(power_sum(entries, 4, 3), 1e-12)
     assert residual < 1e-12
 
 
