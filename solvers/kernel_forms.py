@@ -162,14 +162,14 @@ class KernelForms:
         return np.asarray(np.eye(n) - np.einsum("sai,sa,saj->sij", right, across, right))
 
 
-def kernel_forms(problem: PowerSum, *, tolerance: float = 1e-11) -> KernelForms:
+def kernel_forms(problem: PowerSum, *, tolerance: float = 1e-13) -> KernelForms:
     """Read the forms off all known blocks of a tensor.
 
     Parameters
     ----------
     problem : PowerSum
         The equations.
-    tolerance : float, default 1e-11
+    tolerance : float, default 1e-13
         Eigenvalues of a block below this times its largest count as zero.
 
     Returns

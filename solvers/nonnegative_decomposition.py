@@ -118,7 +118,9 @@ def multi_start_decomposition(
             break
         outside = False
         if attempt % 3 == 0 and small:
-            found, residual = search_on_variety(problem, masks, generator, tol=0.1 * tol)
+            found, residual = search_on_variety(
+                problem, masks, generator, start=best, tol=0.1 * tol
+            )
         elif attempt % 3 == 1:
             found, residual, outside = conditional_gradient(problem, masks, generator, tol=tol)
         else:

@@ -36,7 +36,8 @@ _DISTANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 _COPIES = 4
 _ANGLES = (0.03, 0.1, 0.2, 0.3)  # distances of unit vectors that are merged
 _RECOGNISED = 1e-2  # residual from which atoms are merged
-_PATIENCE = 3
+_PATIENCE, _FAR_PATIENCE = 6, 3  # rounds without progress, near and far away
+_FAR, _SETTLED = 1e-3, 1e-11  # residuals: one that is hardly the cone's, one that is slow to fall
 _FINEST = 1e-15
 _SMALL = 3e-2  # coordinates of roots that are also tried at 0
 _RETRACTION = 4  # Gauss-Newton steps back to the variety
@@ -48,7 +49,7 @@ def search_on_variety(
     rng: np.random.Generator,
     *,
     start: Array | None = None,
-    n_rounds: int = 20,
+    n_rounds: int = 40,
     tol: float = 1e-13,
 ) -> tuple[Array, float]:
     """Search nonnegative atoms among the points where all kernel forms of a tensor vanish.
@@ -63,8 +64,8 @@ def search_on_variety(
         Source of the samples and nets.
     start : ndarray, shape (r, n), optional
         Atoms of the scaled tensor from which the first net is made, besides the samples.
-    n_rounds : int, default 20
-        Largest number of rounds; three in a row that do not halve the residual end the search.
+    n_rounds : int, default 40
+        Largest number of rounds; several in a row that do not halve the residual end the search.
     tol : float, default 1e-13
         Residual at which the search ends.
 
@@ -99,7 +100,7 @@ def search_on_variety(
         stalled = 0 if residual < 0.5 * best else stalled + 1
         if residual < best:
             z, best = found, residual
-        if best <= tol or stalled == _PATIENCE:
+        if best <= tol or stalled >= (_PATIENCE if _SETTLED < best < _FAR else _FAR_PATIENCE):
             break
         points = [_net(forms, z, rng), _samples(forms, masks, rng, _FRESH)]
     atoms = z**2 * scale
