@@ -117,7 +117,8 @@ def _attempts(search: Search) -> Iterator[ExactAtoms | None]:
         points = search.decomposition.points[:, list(search.active)]
         for most in _DENOMINATORS:
             yield _guessed(core, points, most)
-    if search.supports is not None:
+    if search.supports is not None and search.inside:
+        search.inside = False
         yield from _inside(core, search.supports, search.rng)
 
 

@@ -42,6 +42,8 @@ class Search:
         The best so far, with its relative `residual`.
     exact : list of (Fraction, tuple of Fraction), or None
         Weighted atoms that rebuild `tensor` exactly, where some were found.
+    inside : bool
+        False once rational atoms were sought as they exist inside the cone, in vain.
     order, shift : int or None, float or None
         Of the last relaxation that was solved.
     evidence : list of str
@@ -60,6 +62,7 @@ class Search:
     decomposition: SymmetricDecomposition | None = None
     residual: float = float("inf")
     exact: list[tuple[Fraction, tuple[Fraction, ...]]] | None = None
+    inside: bool = True
     order: int | None = None
     shift: float | None = None
     evidence: list[str] = field(default_factory=list)
