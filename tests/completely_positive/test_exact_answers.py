@@ -13,6 +13,8 @@ from tensoralg.completely_positive import detection as steps
 from tensoralg.completely_positive.comparison import comparison_atoms, comparison_violation
 from tensoralg.completely_positive.exact_atoms import rebuilds_exactly
 from tensoralg.completely_positive.exact_tests import known_criterion
+from tensoralg.completely_positive.relaxation_steps import orders_within_reach
+from tensoralg.completely_positive.search import Search
 from tensoralg.completely_positive.tensor_input import read_tensor
 from tensoralg.core.indices import multi_indices
 from tensoralg.errors import ProblemTooLargeError
@@ -76,6 +78,13 @@ def test_a_matrix_below_horn_by_little_is_refuted_though_atoms_come_near(digits)
     found = detect(A)
     assert found.verdict == NO
     assert found.certificate.verify()
+
+
+def test_a_hidden_violation_is_not_sought_at_any_price():
+    search = Search(read_tensor(np.ones((6, 6, 6), dtype=int)), np.random.default_rng(0))
+    assert orders_within_reach(search, None) == [2, 3]
+    search.residual = 1e-10  # rebuilt
+    assert orders_within_reach(search, None) == [2]
 
 
 def test_what_is_proven_of_exact_entries_on_the_boundary_is_said():
