@@ -214,23 +214,36 @@ def run(
         cells.setdefault((family, n, d), []).append((decided, seconds))
         if verbose and (not decided or seconds > 5):
             print(f"{family} n={n} d={d} seed {s}: {seconds:.1f} s: {found.message}\n", flush=True)
-    rows = [
-        f"| {family} | {n}, {d} | {sum(ok for ok, _ in cell)}/{len(cell)} "
-        f"| {np.median([t for _, t in cell]):.2f} | {max(t for _, t in cell):.1f} |"
-        for (family, n, d), cell in cells.items()
-    ]
     late = sum(not ok or t > _LIMIT for cell in cells.values() for ok, t in cell)
     return "\n".join(
         [
             f"## Thin tensors, seeds {seed} .. {seed + count - 1}: none wrong, {late} undecided or "
             f"later than {_LIMIT:.0f} s",
             "",
-            "| family | n, d | decided | median CPU s | largest |",
-            "|---|---|---|---|---|",
-            *rows,
+            "Decided; median and largest CPU seconds.",
+            "",
+            "| family | " + " | ".join(f"n={n} d={d}" for n, d in sizes) + " |",
+            "|---" * (1 + len(sizes)) + "|",
+            *_rows(cells, sizes),
             "",
         ]
     )
+
+
+def _rows(
+    cells: dict[tuple[str, int, int], list[tuple[bool, float]]], sizes: Sequence[tuple[int, int]]
+) -> list[str]:
+    """One row for each family, one column for each size."""
+    rows = []
+    for family in dict.fromkeys(family for family, _, _ in cells):
+        row = [family]
+        for n, d in sizes:
+            cell = cells.get((family, n, d), [])
+            seconds = [t for _, t in cell]
+            decided = f"{sum(ok for ok, _ in cell)}/{len(cell)}"
+            row.append(f"{decided}; {np.median(seconds):.2f}, {max(seconds):.1f}" if cell else "-")
+        rows.append(f"| {' | '.join(row)} |")
+    return rows
 
 
 def _size(text: str) -> tuple[int, int]:
