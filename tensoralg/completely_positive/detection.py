@@ -27,6 +27,7 @@ from tensoralg.completely_positive.relaxation_steps import (
 from tensoralg.completely_positive.search import REBUILT, Search
 from tensoralg.completely_positive.tensor_input import ExactTensor, read_tensor
 from tensoralg.core.decompositions import SymmetricDecomposition
+from tensoralg.core.index_maps import dense_values
 from tensoralg.core.validation import random_generator
 from tensoralg.solvers.atom_polish import polish_atoms
 from tensoralg.solvers.moment_curve import hankel_atoms
@@ -38,6 +39,7 @@ __all__ = ["Detection", "Verdict", "detect"]
 _BY_TESTS = "the exact tests found a violation"
 _FEW_ENTRIES = 60  # a start takes well below a second
 _SETTLED = 1e-11  # relaxations tell no smaller distances from the cone
+_RANK = 1e-12  # eigenvalues below it, relative to the sum of the entries, count as zero
 _MOST_UNKNOWNS = 3000  # coordinates of atoms; more take minutes, and are not needed inside the cone
 
 
@@ -288,13 +290,12 @@ def _by_quadrature(search: Search) -> bool:
 def _without_relaxation(search: Search, n_starts: int) -> bool:
     core = search.core
     zeros = search.supports is not None and len(search.supports) > 1
-    many = len(core.values) * core.dimension > _MOST_UNKNOWNS
     atoms, residual = multi_start_decomposition(
         core.scaled,
         core.dimension,
         core.order,
         supports=search.supports if zeros else None,
-        n_atoms=_MOST_UNKNOWNS // core.dimension if many and not zeros else None,
+        n_atoms=None if zeros else _number_of_atoms(core),
         rng=search.rng,
         n_starts=n_starts,
     )
@@ -302,6 +303,22 @@ def _without_relaxation(search: Search, n_starts: int) -> bool:
         f"search from {n_starts} starts without a relaxation: relative residual {residual:.1e}"
     )
     return search.offer(atoms)
+
+
+def _number_of_atoms(core: ExactTensor) -> int | None:
+    """How many atoms to search with; None leaves it to the search.
+
+    A completely positive matrix of rank r >= 2 needs at most r (r + 1) / 2 - 1 of them (Barioli and
+    Berman, Linear Algebra Appl. 363, 2003); a few more make the search easier.
+    """
+    most = max(_MOST_UNKNOWNS // core.dimension, 1)
+    if core.order == 2:
+        matrix = dense_values(core.scaled, core.dimension, 2)
+        rank = int(np.linalg.matrix_rank(matrix, tol=_RANK, hermitian=True))
+        enough = rank * (rank + 1) // 2 + rank
+        # where that many take minutes: most matrices get by with twice their rank
+        return enough if enough <= most else min(2 * rank + 4, most)
+    return most if len(core.values) > most else None
 
 
 _STEPS: tuple[tuple[Callable[[Search], bool], str], ...] = (

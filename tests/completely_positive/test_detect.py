@@ -394,3 +394,11 @@ def test_the_same_seed_gives_the_same_atoms():
     A = by_distinct(3, 3, 1.0, 0.2, 0.1)
     first, second = detect(A, rng=3), detect(A, rng=np.random.default_rng(3))
     np.testing.assert_array_equal(first.decomposition.points, second.decomposition.points)
+
+
+def test_a_large_matrix_of_low_rank_is_searched_with_few_atoms() -> None:
+    W = np.random.default_rng(3).random((40, 3))
+    found = detect(W @ W.T)
+    assert found.verdict == Verdict.COMPLETELY_POSITIVE
+    assert found.decomposition is not None
+    assert found.decomposition.rank <= 9
