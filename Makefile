@@ -38,6 +38,7 @@ bench: $(PEERS)  ## measure against the peers and the machine's limit
 	$(BIN)/python -m benchmarks
 
 docs: $(STAMP)  ## build the documentation, warnings are errors
+	@rm -rf docs/generated  # pages of names that are gone would be warnings
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

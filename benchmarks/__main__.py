@@ -12,12 +12,14 @@ NAMES = (
     "expectation_step",
     "mixtures",
     "completely_positive",
+    "known_tensors",
     "random_tensors",
     "polyadic",
     "polyadic_real",
     "polyadic_sparse",
     "polyadic_memory",
     "polyadic_precision",
+    "thin_tensors",
 )
 RESULTS = Path(__file__).parent / "results"
 

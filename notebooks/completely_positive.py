@@ -25,8 +25,8 @@ import warnings
 import cvxpy as cp
 import numpy as np
 
+from tensoralg import SymmetricTensor
 from tensoralg.completely_positive import detect, minimize, relaxation_constraints
-from tensoralg.core.symmetric_tensor import SymmetricTensor
 
 # %% [markdown]
 # ## Is it completely positive?

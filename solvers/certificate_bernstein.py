@@ -142,5 +142,8 @@ def _edge(piece: dict[tuple[int, ...], int], vertices: Array) -> tuple[int, int]
     sizes = np.array([float(c * math.prod(map(math.factorial, a))) for a, c in negative])
     weights = powers.T @ ((sizes / sizes.min())[:, None] * powers)
     lengths = np.sum((vertices[:, None] - vertices[None]) ** 2, axis=-1)
-    i, j = np.unravel_index(int(np.argmax(weights * lengths)), lengths.shape)
+    scores = weights * lengths
+    if not scores.any():  # pieces so small that their vertices are the same doubles
+        scores = weights * (1.0 - np.eye(len(lengths)))
+    i, j = np.unravel_index(int(np.argmax(scores)), lengths.shape)
     return int(i), int(j)

@@ -10,9 +10,6 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from tensoralg.solvers.certificate_bernstein import subdivision_proof
 from tensoralg.solvers.certificate_proofs import FacesProof, face_form
 from tensoralg.solvers.exact_certificates import Certificate
@@ -25,7 +22,7 @@ def faces_certificate(
     entries: Iterable[Any],
     dimension: int,
     order: int,
-    coefficients: ArrayLike,
+    coefficients: Iterable[Any],
     faces: Sequence[Sequence[int]],
     *,
     max_leaves: int = 2000,
@@ -38,9 +35,9 @@ def faces_certificate(
         Entries over the sorted multi-indices in lexicographic order; floats count bit for bit.
     dimension, order : int
         Dimension n >= 1 and order d >= 1.
-    coefficients : array_like, shape (C(n+d-1, d),)
+    coefficients : iterable of int, Fraction or float, length C(n+d-1, d)
         Coefficients p_a of a form with ``sum p_a A_a < 0`` that is nonnegative, nearly, on every
-        face; those of monomials that fit no face do not matter.
+        face; those of monomials that fit no face do not matter. Floats count bit for bit.
     faces : sequence of sequences of int
         The maximal sets of variables, from 0, that contain no support of a zero entry.
     max_leaves : int, optional
@@ -67,7 +64,7 @@ def faces_certificate(
     (True, -0.25)
     """
     tensor = exact_form(entries, dimension, order)
-    form = exact_form(np.asarray(coefficients, dtype=float), dimension, order)
+    form = exact_form(coefficients, dimension, order)
     sets = [set(face) for face in faces]
     allowed = [a for a in monomials(dimension, order) if any(set(a) <= face for face in sets)]
     inside = {a: form[a] for a in allowed if a in form}
@@ -99,10 +96,10 @@ def faces_certificate(
 def _raise_forbidden(form: Form, dimension: int, order: int, margin: Fraction) -> Fraction:
     """Give the monomials that fit no face their large coefficients; return the threshold."""
     lowest = max([-c / multiplicity(a) for a, c in form.items()] + [margin])
-    mass = float(lowest / (lowest + margin))
-    # the largest power of two with margin * (1 - n t)^d >= lowest * (1 - (1 - n t)^d)
-    exponent = math.floor(math.log2((1 - mass ** (1 / order)) / dimension))
-    threshold = Fraction(2) ** (exponent - (exponent > -2))
+    # a power of two with margin (1 - n t)^d >= lowest (1 - (1 - n t)^d), however small the margin
+    threshold = Fraction(1, 2 << (dimension - 1).bit_length())
+    while margin * (mass := (1 - dimension * threshold) ** order) < lowest * (1 - mass):
+        threshold /= 2
     strong = Fraction(math.ceil(lowest / threshold**order))
     for index in monomials(dimension, order):
         if index not in form:

@@ -29,6 +29,7 @@ from tensoralg.core.indices import multi_indices, multiplicities, rank_multi_ind
 from tensoralg.solvers.certificate_proofs import GramBlock, GramProof
 from tensoralg.solvers.exact_certificates import Certificate
 from tensoralg.solvers.rational_forms import Form, Index, exact_form, multiplicity, pairing
+from tensoralg.solvers.svec import positive_part
 
 __all__ = ["gram_certificate"]
 
@@ -91,13 +92,15 @@ def gram_certificate(
     tensor = exact_form(entries, dimension, order)
     total = sum((value * multiplicity(a) for a, value in tensor.items()), start=Fraction(0))
     blocks = _collect(space, multipliers, constraints)
+    if blocks is None or total <= 0:
+        return None
     form = space.quotient(_expand(space, blocks))
-    if total <= 0 or not np.isfinite(form).all():
+    if not np.isfinite(form).all():
         return None
     value = float(form @ [float(tensor.get(a, Fraction(0)) / total) for a in space.listed])
     for share, spare in product((0.5, 0.9), _SPARE_BITS) if value < 0 else ():
         slack = -share * value
-        bits = math.ceil(-math.log2(slack)) + spare
+        bits = max(math.ceil(-math.log2(slack)) + spare, 0)
         shifted = form + slack * _weights(dimension, order)
         exact = {
             a: Fraction(int(c), 1 << bits)
@@ -194,8 +197,8 @@ def gram_proof(
 
 def _collect(
     space: GramSpace, multipliers: Sequence[ArrayLike], constraints: Sequence[Sequence[int]]
-) -> Blocks:
-    """Multipliers in homogeneous monomials, positive semidefinite, by factor."""
+) -> Blocks | None:
+    """Semidefinite multipliers in homogeneous monomials, by factor; None if not finite."""
     n, k = space.dimension, space.half
     blocks: Blocks = {}
     for values, factors in zip(multipliers, constraints, strict=True):
@@ -212,19 +215,12 @@ def _collect(
                 f"the multiplier of {factor} must be square of size "
                 f"{math.comb(n - 1 + degree, degree)} for n={n}, k={k}; got shape {matrix.shape}"
             )
+        if not np.isfinite(matrix).all():
+            return None
         if matrix.any():
             change = _change(sizes[len(matrix)], n, degree)
-            blocks[factor] = blocks.get(factor, 0.0) + change.T @ _clip(matrix) @ change
+            blocks[factor] = blocks.get(factor, 0.0) + change.T @ positive_part(matrix) @ change
     return blocks
-
-
-def _clip(matrix: Array) -> Array:
-    """Nearest positive semidefinite matrix."""
-    if not np.isfinite(matrix).all():
-        return np.full_like(matrix, np.nan)
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    clipped: Array = (vectors * np.maximum(values, 0)) @ vectors.T
-    return clipped
 
 
 def _to_grid(array: Array, bits: int) -> Array:

@@ -21,7 +21,24 @@ from tensoralg.solvers.rational_forms import (
 )
 from tensoralg.solvers.rational_matrices import is_positive_semidefinite
 
-__all__ = ["FacesProof", "GramBlock", "GramProof", "MeansProof", "Proof", "SubdivisionProof"]
+__all__ = [
+    "FacesProof",
+    "GramBlock",
+    "GramProof",
+    "MeansProof",
+    "Proof",
+    "ScaledProof",
+    "SubdivisionProof",
+]
+
+# A text may ask for any amount of work: these bounds are far above what real proofs need, and
+# what lies beyond them proves nothing.
+_LARGEST_ROOT = 10_000  # common denominator of the weights of a mean
+_MOST_TERMS = 1_000_000  # of a form
+_MOST_SORTED = 100_000_000  # indices, in products with powers of a sum
+_MOST_EXPONENTS = 10_000_000  # of a form, one for each variable of each term
+_MOST_STEPS = 300_000_000  # terms of all pieces of a subdivision
+_MOST_SETS = 200_000  # of variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +73,8 @@ class MeansProof:
         if any(c <= 0 or w <= 0 for c, w in used):
             return False
         common = math.lcm(*(w.denominator for _, w in used))
+        if common > _LARGEST_ROOT:
+            return False
         mean = math.prod(((c / w) ** int(w * common) for c, w in used), start=Fraction(1))
         return mean >= (-value) ** common
 
@@ -125,6 +144,10 @@ class GramProof:
     def holds(self, form: Form, dimension: int) -> bool:
         """Whether the identity holds coefficient by coefficient and no Q has a negative pivot."""
         order = len(next(iter(form))) if form else self.degree
+        size = _terms(dimension, self.degree)
+        steps = size * self.degree * (self.degree - order + 1)
+        if self.degree < order or size > _MOST_TERMS or steps > _MOST_SORTED:
+            return False
         total = times_sum(form, dimension, self.degree - order)
         by_power: dict[int, Form] = {}
         for block in self.blocks:
@@ -164,6 +187,9 @@ class SubdivisionProof:
 
     def holds(self, form: Form, dimension: int) -> bool:
         """Whether all coefficients of the form on all leaves are nonnegative."""
+        terms = _terms(dimension, len(next(iter(form), ())))
+        if terms * dimension > _MOST_EXPONENTS or len(self.splits) * terms > _MOST_STEPS:
+            return False
         scale = math.lcm(*(c.denominator for c in form.values()))
         stack = [{exponents(a, dimension): int(c * scale) for a, c in form.items()}]
         for edge in self.splits:
@@ -210,6 +236,8 @@ class FacesProof:
         n, order = dimension, len(next(iter(form), ()))
         if min(self.margin, self.threshold) <= 0 or n * self.threshold >= 1:
             return False
+        if any(_terms(len(face), order) * len(face) > _MOST_EXPONENTS for face, _ in self.faces):
+            return False
         # sum of multiplicity * monomial is 1 on the simplex: no value lies below -lowest
         lowest = max([-c / multiplicity(a) for a, c in form.items()] + [Fraction(0)])
         mass = (1 - n * self.threshold) ** order
@@ -232,7 +260,36 @@ class FacesProof:
         return {"margin": str(self.margin), "threshold": str(self.threshold), "faces": faces}
 
 
-Proof = MeansProof | GramProof | SubdivisionProof | FacesProof
+@dataclass(frozen=True, slots=True)
+class ScaledProof:
+    """A proof in other units: for the form q(y) = p(s_1 y_1, .., s_n y_n).
+
+    Attributes
+    ----------
+    scales : tuple of Fraction
+        The positive s.
+    proof : Proof
+        For q, which is nonnegative on the orthant exactly when p is.
+    """
+
+    scales: tuple[Fraction, ...]
+    proof: "Proof"
+    method: ClassVar[str] = "scaled"
+
+    def holds(self, form: Form, dimension: int) -> bool:
+        """Whether the proof is one for the scaled form."""
+        if len(self.scales) != dimension or any(s <= 0 for s in self.scales):
+            return False
+        scaled = {a: c * math.prod(self.scales[i] for i in a) for a, c in form.items()}
+        return self.proof.holds(scaled, dimension)
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        inner = {"method": self.proof.method, **self.proof.to_data()}
+        return {"scales": [str(s) for s in self.scales], "proof": inner}
+
+
+Proof = MeansProof | GramProof | SubdivisionProof | FacesProof | ScaledProof
 
 
 def face_form(form: Mapping[Index, Fraction], face: Index, margin: Fraction, order: int) -> Form:
@@ -247,17 +304,27 @@ def face_form(form: Mapping[Index, Fraction], face: Index, margin: Fraction, ord
 
 def _covered(dimension: int, faces: list[set[int]], strong: list[set[int]]) -> bool:
     """Whether every set of variables lies in a face or contains a strong monomial's support."""
-    stack: list[Index] = [()]
-    while stack:
-        subset = stack.pop()
-        for i in range(max(subset, default=-1) + 1, dimension):
-            larger = {*subset, i}
-            # what contains a support need not grow: neither do the sets above it
-            if not any(support <= larger for support in strong):
-                if not any(larger <= face for face in faces):
-                    return False
-                stack.append((*subset, i))
-    return True
+    # a smallest set that lies in no face takes from every face one variable beyond it
+    sets = {frozenset[int]()}
+    for face in faces or [set()]:
+        beyond = set(range(dimension)) - face
+        grown = set()
+        for subset in sets:
+            if not subset <= face:
+                grown.add(subset)
+                continue
+            for i in beyond:
+                if not any(i in support and support <= {*subset, i} for support in strong):
+                    grown.add(subset | {i})
+            if len(grown) > _MOST_SETS:
+                return False
+        sets = grown
+    return not sets
+
+
+def _terms(dimension: int, degree: int) -> int:
+    """Count the monomials of a degree."""
+    return math.comb(dimension + degree - 1, degree) if dimension else int(not degree)
 
 
 def exponents(index: Index, dimension: int) -> Index:

@@ -17,7 +17,11 @@ left out), ``value`` (that is <p, A>), ``proof`` and ``sha256``. With E = x_1 + 
 - "subdivision": ``splits``, a binary tree in preorder, [i, j] for the edge that is bisected (the
   first half keeps vertex i) and null at a leaf, where no coefficient is negative;
 - "faces": ``margin``, ``threshold`` and ``faces`` of ``variables`` and ``proof``, the latter for
-  ``p - margin E^d`` on that face.
+  ``p - margin E^d`` on that face;
+- "scaled": positive ``scales`` s, and a ``proof`` for ``p(s_1 x_1, .., s_n x_n)``.
+
+Proofs that ask for more work than real ones ever do are not believed: a reader of a foreign text
+does not wait for hours.
 
 ``docs/verify_certificate.py`` reads this text and imports nothing of this package.
 """
@@ -36,6 +40,7 @@ from tensoralg.solvers.certificate_proofs import (
     GramProof,
     MeansProof,
     Proof,
+    ScaledProof,
     SubdivisionProof,
 )
 from tensoralg.solvers.rational_forms import Form, Index, pairing
@@ -45,10 +50,10 @@ __all__ = ["Certificate"]
 _FORMAT = "tensoralg certificate: not completely positive"
 _VERSION = 1
 _RATIONAL = re.compile(r"-?[0-9]+(/[0-9]*[1-9][0-9]*)?")
-_DEEPEST = 3
+_DEEPEST = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Certificate:
     """An exact proof that a tensor is not completely positive.
 
@@ -109,6 +114,12 @@ class Certificate:
                 _check_index(name, index, self.dimension, self.order)
             object.__setattr__(self, name, terms)
 
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(kind={self.kind!r}, dimension={self.dimension}, order={self.order}, "
+            f"value={float(self.value):.6g})"
+        )
+
     @property
     def value(self) -> Fraction:
         """The number <p, A>, negative in a valid certificate."""
@@ -153,18 +164,27 @@ class Certificate:
         return sympy.Poly.from_dict(terms, *names, domain="QQ")
 
     def to_json(self) -> str:
-        """Write plain JSON with fractions as strings "p/q", a version and a checksum."""
-        data = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "kind": self.kind,
-            "dimension": self.dimension,
-            "order": self.order,
-            "tensor": _listing(self.tensor),
-            "form": _listing(self.form),
-            "value": str(self.value),
-            "proof": {"method": self.proof.method, **self.proof.to_data()},
-        }
+        """Write plain JSON with fractions as strings "p/q", a version and a checksum.
+
+        Raises
+        ------
+        ValueError
+            A number has more digits than Python converts to text; the message has the limit.
+        """
+        try:
+            data = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "kind": self.kind,
+                "dimension": self.dimension,
+                "order": self.order,
+                "tensor": _listing(self.tensor),
+                "form": _listing(self.form),
+                "value": str(self.value),
+                "proof": {"method": self.proof.method, **self.proof.to_data()},
+            }
+        except ValueError as error:
+            raise ValueError(f"the certificate has numbers of too many digits: {error}") from None
         return json.dumps({**data, "sha256": _checksum(data)})
 
     @classmethod
@@ -186,7 +206,10 @@ class Certificate:
         ValueError
             Text that is no certificate of a known version, or numbers that cannot be read.
         """
-        data = json.loads(text)
+        try:
+            data = json.loads(text)
+        except RecursionError:
+            raise ValueError("text is nested too deeply for a certificate") from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ValueError(f"text must be a JSON object with format {_FORMAT!r}")
         if data.get("version") != _VERSION:
@@ -263,6 +286,9 @@ def _proof(data: Mapping[str, Any], dimension: int, depth: int = 0) -> Proof:
             _rational(data["threshold"]),
             tuple((face, _proof(proof, len(face), depth + 1)) for face, proof in faces),
         )
+    if method == ScaledProof.method and depth < _DEEPEST:
+        scales = tuple(_rational(value) for value in data["scales"])
+        return ScaledProof(scales, _proof(data["proof"], dimension, depth + 1))
     raise ValueError(f"a certificate's proof cannot be of method {method!r} here")
 
 

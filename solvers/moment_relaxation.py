@@ -49,8 +49,8 @@ __all__ = [
     "MomentResult",
     "Relaxation",
     "build_relaxation",
+    "equation_parts",
     "generic_objective",
-    "generic_problem",
     "predict_size",
     "solve_moments",
 ]
@@ -250,7 +250,7 @@ def generic_objective(relaxation: Relaxation, seed: int) -> Array:
     return np.asarray(block.map.T @ svec(block.change.T @ (J @ J.T) @ block.change))
 
 
-def moment_problem(relaxation: Relaxation, objective: ArrayLike) -> ConicProblem:
+def _moment_problem(relaxation: Relaxation, objective: ArrayLike) -> ConicProblem:
     """Conic problem of minimising a linear function of the moments over a relaxation."""
     coefficients = np.asarray(objective, dtype=np.float64)
     if coefficients.shape != relaxation.known.shape:
@@ -262,36 +262,34 @@ def moment_problem(relaxation: Relaxation, objective: ArrayLike) -> ConicProblem
 
 
 def equation_parts(relaxation: Relaxation) -> tuple[Any, Any]:
-    """Equations for the free variables and their right-hand sides; None where there are none."""
-    if not relaxation.homogeneous:
-        return None, None
-    equations = relaxation.equations
-    return sp.csc_array(equations @ relaxation.directions), -(equations @ relaxation.known)
-
-
-def generic_problem(relaxation: Relaxation, seed: int) -> ConicProblem:
-    """Conic problem whose optimum is, for almost all seeds, an extreme point of the relaxation.
+    """Equations for the free variables and their right-hand sides.
 
     Parameters
     ----------
     relaxation : Relaxation
-        The relaxation.
-    seed : int
-        Seed of `generic_objective`.
+        Of either form, with m free variables.
 
     Returns
     -------
-    ConicProblem
-        Its variables are the free ones of the relaxation.
+    equation_matrix : csc_array, shape (p, m), or None
+        None for both in the dehomogenised form, which has no equations.
+    equation_vector : ndarray, shape (p,), or None
+        The right-hand sides.
 
     Examples
     --------
     >>> from tensoralg.solvers.simplex_measure import uniform_moments
-    >>> relaxation = build_relaxation(uniform_moments(1, 3), 1, 3, 2)
-    >>> generic_problem(relaxation, 0).n_variables
-    1
+    >>> known = uniform_moments(1, 3)
+    >>> equation_parts(build_relaxation(known, 1, 3, 2))
+    (None, None)
+    >>> E, f = equation_parts(build_relaxation(known, 1, 3, 2, homogeneous=True))
+    >>> E.shape, f.shape
+    ((10, 11), (10,))
     """
-    return moment_problem(relaxation, generic_objective(relaxation, seed))
+    if not relaxation.homogeneous:
+        return None, None
+    equations = relaxation.equations
+    return sp.csc_array(equations @ relaxation.directions), -(equations @ relaxation.known)
 
 
 def solve_moments(
@@ -337,7 +335,7 @@ def solve_moments(
     """
     if objective is None:
         objective = generic_objective(relaxation, seed)
-    problem = moment_problem(relaxation, objective)
+    problem = _moment_problem(relaxation, objective)
     result = solve_conic(problem, solver=solver, tol=tol, **options)
     moments = relaxation.known + relaxation.directions @ result.y
     coefficients = np.array(objective, dtype=np.float64)

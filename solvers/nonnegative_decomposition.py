@@ -1,12 +1,12 @@
 """Completely positive decompositions without a semidefinite program: many starts, then a polish.
 
-A tensor in the interior of the cone has a whole continuum of decompositions into C(n+d-1, d)
-nonnegative atoms, and Levenberg-Marquardt with the atoms written as squares ``u = z * z`` finds
-one of them from almost any start. A tensor of low rank, on the boundary, has one decomposition
-only: it comes from the column space of a flattening by linear algebra. Where entries vanish, every
-atom is supported on one of the maximal supports that the zeros allow. Elsewhere on the boundary
-the squares converge slowly: atoms that point the same way are merged, and the polish freezes
-coordinates at zero; every other start adds atoms by need (conditional gradients).
+A tensor of low rank, on the boundary of the cone, has one decomposition only: it comes from the
+column space of a flattening by linear algebra. Else the atoms of a tensor on the boundary lie on a
+variety that its singular blocks show, and those of an interior one anywhere: nonnegative least
+squares on random points of it, which then slide, mostly ends at the decomposition. The other
+starts are Levenberg-Marquardt with many atoms written as squares ``u = z * z``, then merged and
+polished with coordinates frozen at zero, and atoms added by need (conditional gradients). Where
+entries vanish, every atom is supported on one of the maximal supports that the zeros allow.
 
 References
 ----------
@@ -23,11 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensoralg.core.indices import number_of_multi_indices
 from tensoralg.solvers.atom_polish import leave_out, polish_scaled
 from tensoralg.solvers.conditional_gradient import conditional_gradient, merge_directions
 from tensoralg.solvers.moment_curve import curve_atoms
 from tensoralg.solvers.power_sums import PowerSum, descend, power_sum
 from tensoralg.solvers.symmetric_flattening import flattening_points, flattening_svd
+from tensoralg.solvers.variety_search import search_on_variety
 
 __all__ = ["multi_start_decomposition"]
 
@@ -37,6 +39,7 @@ _ANGLES = (0.1, 0.3)  # distances of unit vectors that count as one direction
 _THRESHOLDS = (1e-5, 1e-2)  # of the polish: fewer than where the start is accurate
 _LARGEST_RANK = 60  # of a flattening whose points are extracted
 _FINEST = 1e-14
+_MOST_EQUATIONS = 260  # more make nonnegative least squares on samples slow
 _RECOGNISED = 5e-3  # residual after the squares from which merging and polishing are tried
 
 
@@ -71,9 +74,10 @@ def multi_start_decomposition(
     rng : int, Generator or None
         Source of the starts.
     n_starts : int, default 4
-        Largest number of starts. The first, third, .. have `n_atoms` random atoms that are written
-        as squares; the others begin with no atom and add some by need. The search ends early
-        where these find the tensor to be away from the cone.
+        Largest number of starts, of three kinds in turns: random points where all forms in the
+        kernels of singular blocks vanish; no atom, and some added by need; `n_atoms` random atoms
+        that are written as squares. The search ends early where the second kind finds the tensor
+        to be away from the cone.
     tol : float, default 1e-12
         Relative residual at which the search ends.
     reduce : bool, default False
@@ -104,19 +108,24 @@ def multi_start_decomposition(
     sets = _checked_supports(supports, problem)
     counts = _atom_counts(sets, problem, n_atoms, plain=supports is None)
     generator = np.random.default_rng(rng)
+    masks = np.zeros((len(sets), dimension), dtype=bool)
+    for row, support in zip(masks, sets, strict=True):
+        row[support] = True
+    small = min(dimension, order) > 1 and len(problem.values) <= _MOST_EQUATIONS
     best, best_residual = _by_algebra(problem, generator, tol)
     for attempt in range(n_starts if sets else 0):
         if best_residual <= tol:
             break
-        if attempt % 2:
-            masks = np.zeros((len(sets), dimension), dtype=bool)
-            for row, support in zip(masks, sets, strict=True):
-                row[support] = True
+        outside = False
+        if attempt % 3 == 0 and small:
+            found, residual = search_on_variety(
+                problem, masks, generator, start=best, tol=0.1 * tol
+            )
+        elif attempt % 3 == 1:
             found, residual, outside = conditional_gradient(problem, masks, generator, tol=tol)
         else:
             start = _start(problem, sets, counts, generator)
             found, residual = _from_squares(problem, start, tol)
-            outside = False
         if residual < best_residual:
             best, best_residual = found, residual
         if outside:
@@ -155,12 +164,15 @@ def _by_algebra(problem: PowerSum, rng: np.random.Generator, tol: float) -> tupl
         best, best_residual = on_curve
     if d == 2 or best_residual <= tol:
         return best, best_residual
-    sizes = flattening_svd(problem.values, d, n, d - d // 2)[1]
+    degree = d - d // 2
+    sizes = flattening_svd(problem.values, d, n, degree)[1]
+    # a larger rank would take the multiples of all vanishing forms, which is slow
+    largest = min(len(sizes) - (d > 3), number_of_multi_indices(n, degree - 1), _LARGEST_RANK)
     # ill-conditioned tensors show no sharp rank: a few are tried, each costs milliseconds
     ranks = {int(np.sum(sizes > relative * sizes[0])) for relative in (1e-13, 1e-10, 1e-7)}
     for rank in sorted(ranks):
         # a cubic tensor of rank n has one decomposition though the flattening has full rank
-        if not 0 < rank <= min(len(sizes) - (d > 3), _LARGEST_RANK):
+        if not 0 < rank <= largest:
             continue
         points = flattening_points(problem.values, d, n, rank, rng=rng)
         if points is None:

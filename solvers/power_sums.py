@@ -24,7 +24,7 @@ from tensoralg.core.index_maps import insertion_positions
 from tensoralg.core.indices import multi_indices, multiplicities, number_of_multi_indices
 from tensoralg.core.monomials import evaluate_monomials
 
-__all__ = ["PowerSum", "checked_points", "descend", "power_sum"]
+__all__ = ["LinearModel", "PowerSum", "checked_points", "descend", "power_sum"]
 
 Array = NDArray[Any]
 
@@ -196,7 +196,7 @@ def descend(
     difference = problem.difference(current)
     residual = float(np.linalg.norm(difference))
     damping, growth, history = 1e-1, 2.0, [residual]
-    model: _LinearModel | None = None
+    model: LinearModel | None = None
     for _ in range(max_iter):
         if residual <= tol or damping > 1e12:
             break
@@ -204,7 +204,7 @@ def descend(
             slopes = problem.jacobian(current)[:, free]
             if squares:
                 slopes *= 2 * np.sqrt(current[free])
-            model = _LinearModel(slopes, exact=residual < _FINE and min(slopes.shape) <= _SMALL)
+            model = LinearModel(slopes, exact=residual < _FINE and min(slopes.shape) <= _SMALL)
         trial = _moved(current, free, model.step(difference, damping * residual), squares)
         new_difference = problem.difference(trial)
         new_residual = float(np.linalg.norm(new_difference))
@@ -219,7 +219,7 @@ def descend(
     return current, residual
 
 
-class _LinearModel:
+class LinearModel:
     """Damped steps of a Jacobian: normal equations far away, the SVD near a solution."""
 
     def __init__(self, slopes: Array, *, exact: bool) -> None:

@@ -30,12 +30,24 @@ Form = dict[Index, Fraction]
 
 
 def monomials(dimension: int, degree: int) -> list[Index]:
-    """Sorted multi-indices of one degree in lexicographic order."""
+    """Sorted multi-indices of one degree in lexicographic order.
+
+    Examples
+    --------
+    >>> monomials(2, 2)
+    [(0, 0), (0, 1), (1, 1)]
+    """
     return list(combinations_with_replacement(range(dimension), degree))
 
 
 def multiplicity(index: Index) -> int:
-    """Count the orderings of a multi-index: d! / prod(counts!)."""
+    """Count the orderings of a multi-index: d! / prod(counts!).
+
+    Examples
+    --------
+    >>> multiplicity((0, 0, 1))
+    3
+    """
     return math.factorial(len(index)) // math.prod(
         math.factorial(index.count(i)) for i in set(index)
     )
@@ -50,6 +62,11 @@ def exact_number(value: Any) -> Fraction:
         NaN or infinity.
     TypeError
         Something that is not a real number.
+
+    Examples
+    --------
+    >>> exact_number(0.5), exact_number(3)
+    (Fraction(1, 2), Fraction(3, 1))
     """
     if isinstance(value, numbers.Rational):
         # NumPy's integers are Rationals, too, and must not survive inside a Fraction
@@ -67,6 +84,11 @@ def exact_form(entries: Iterable[Any], dimension: int, degree: int) -> Form:
     ------
     ValueError
         Another number of entries than C(dimension + degree - 1, degree); NaN or infinity.
+
+    Examples
+    --------
+    >>> exact_form([1, 0, 0.5], 2, 2)
+    {(0, 0): Fraction(1, 1), (1, 1): Fraction(1, 2)}
     """
     values = [exact_number(value) for value in entries]
     indices = monomials(dimension, degree)
@@ -79,7 +101,13 @@ def exact_form(entries: Iterable[Any], dimension: int, degree: int) -> Form:
 
 
 def pairing(form: Mapping[Index, Fraction], tensor: Mapping[Index, Fraction]) -> Fraction:
-    """Evaluate <p, A> = sum over monomials of p_a A_a; for A = sum u^d this is sum p(u)."""
+    """Evaluate <p, A> = sum over monomials of p_a A_a; for A = sum u^d this is sum p(u).
+
+    Examples
+    --------
+    >>> pairing({(0, 0): Fraction(1), (0, 1): Fraction(-2)}, {(0, 1): Fraction(3)})
+    Fraction(-6, 1)
+    """
     return sum((c * tensor[a] for a, c in form.items() if a in tensor), Fraction(0))
 
 
@@ -89,7 +117,15 @@ def add_product(
     right: Mapping[Index, Any],
     scale: Any = 1,
 ) -> None:
-    """Add scale * left * right to a form, in place."""
+    """Add scale * left * right to a form, in place.
+
+    Examples
+    --------
+    >>> square: dict[Index, int] = {}
+    >>> add_product(square, {(0,): 1, (1,): -1}, {(0,): 1, (1,): -1})
+    >>> square
+    {(0, 0): 1, (0, 1): -2, (1, 1): 1}
+    """
     for a, x in left.items():
         for b, y in right.items():
             index = tuple(sorted(a + b))
@@ -97,7 +133,13 @@ def add_product(
 
 
 def times_sum(form: Mapping[Index, Any], dimension: int, power: int) -> dict[Index, Any]:
-    """Multiply a form by (x_1 + .. + x_n)^power."""
+    """Multiply a form by (x_1 + .. + x_n)^power.
+
+    Examples
+    --------
+    >>> times_sum({(0,): 1, (1,): -1}, 2, 1)
+    {(0, 0): 1, (0, 1): 0, (1, 1): -1}
+    """
     result = dict(form)
     line: dict[Index, int] = {(i,): 1 for i in range(dimension)}
     for _ in range(power):
@@ -108,5 +150,11 @@ def times_sum(form: Mapping[Index, Any], dimension: int, power: int) -> dict[Ind
 
 
 def sum_power(dimension: int, power: int) -> dict[Index, int]:
-    """Expand (x_1 + .. + x_n)^power: its coefficients are the multiplicities."""
+    """Expand (x_1 + .. + x_n)^power: its coefficients are the multiplicities.
+
+    Examples
+    --------
+    >>> sum_power(2, 2)
+    {(0, 0): 1, (0, 1): 2, (1, 1): 1}
+    """
     return {index: multiplicity(index) for index in monomials(dimension, power)}

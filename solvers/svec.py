@@ -15,6 +15,7 @@ from tensoralg.core.errors import ShapeError
 
 __all__ = [
     "lower_columns",
+    "positive_part",
     "smat",
     "svec",
     "svec_positions",
@@ -214,6 +215,29 @@ def smat(vector: Array) -> Array:
     matrix[..., rows, columns] = vector / _weights(rows, columns)
     matrix[..., columns, rows] = matrix[..., rows, columns]
     return matrix
+
+
+def positive_part(matrix: Array) -> Array:
+    """Nearest positive semidefinite matrix.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (s, s)
+        Finite; its symmetric part counts.
+
+    Returns
+    -------
+    ndarray, shape (s, s)
+        Negative eigenvalues replaced by 0, up to rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> positive_part(np.array([[0.0, 2.0], [2.0, 0.0]])).round(12).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
 def _weights(rows: Array, columns: Array) -> Array:

@@ -113,35 +113,62 @@ def fit(
 
 @app.command()
 def detect(
-    tensor: Annotated[Path, typer.Argument(help="A .json, .npy or .npz file.")],
+    tensor: Annotated[
+        Path,
+        typer.Argument(
+            help="A .json file (nested lists of numbers or strings 'p/q'), a .npy file (a dense "
+            "array) or a .npz file (written by tensoralg.save)."
+        ),
+    ],
     certificate: Annotated[
-        Path | None, typer.Option(help="Where to write a certificate of a negative answer.")
+        Path | None, typer.Option(help="Where a negative answer's certificate goes, as JSON.")
     ] = None,
-    max_order: Annotated[int | None, typer.Option(help="Highest order of a relaxation.")] = None,
-    solver: Annotated[str, typer.Option(help="auto, clarabel, sdpa or scs.")] = "auto",
+    decomposition: Annotated[
+        Path | None,
+        typer.Option(help="Where the points of a positive answer go; tensoralg.load reads them."),
+    ] = None,
+    max_order: Annotated[
+        int | None,
+        typer.Option(help="Highest order of a relaxation; by default what takes seconds."),
+    ] = None,
+    solver: Annotated[
+        str, typer.Option(help="auto, clarabel, scs, or sdpa where sdpa-python is installed.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Seed of what is random.")] = 0,
     symmetrize: Annotated[
         bool, typer.Option("--symmetrize", help="Average over all orders of the indices.")
     ] = False,
 ) -> None:
-    """Decide whether a symmetric tensor is completely positive; 1 if it stays undecided."""
+    """Decide whether a symmetric tensor is completely positive.
+
+    The first line is the verdict, the second says how it was reached. Exit codes:
+    0 for either answer, 1 for "undecided", 2 for bad input.
+    """
     with one_line_errors():
         from tensoralg.completely_positive import Verdict
         from tensoralg.completely_positive import detect as decide
         from tensoralg.completely_positive.tensor_files import read_tensor_file
+        from tensoralg.core.persistence import save
 
         A = read_tensor_file(tensor)
+        for path in (certificate, decomposition):
+            _check_target(path, tensor)
         try:
             found = decide(A, max_order=max_order, solver=solver, rng=seed, symmetrize=symmetrize)
-        except (ValueError, TypeError) as error:
-            stop(f"{tensor}: {error}")
+        except (TensorAlgError, ValueError, TypeError) as error:
+            stop(f"{tensor}: {_as_options(str(error))}")
         typer.echo(found.verdict.value)
-        typer.echo(found.message)
+        typer.echo(_as_options(found.message))
         if found.certificate and certificate:
             certificate.write_text(found.certificate.to_json() + "\n", encoding="utf-8")
             typer.echo(certificate)
         elif certificate:
             say(f"note: there is no certificate to write to {certificate}")
+        if decomposition and found.decomposition and found.verdict == Verdict.COMPLETELY_POSITIVE:
+            save(decomposition, found.decomposition)
+            typer.echo(decomposition)
+        elif decomposition:
+            say(f"note: there is no decomposition to write to {decomposition}")
         if found.verdict == Verdict.UNDECIDED:
             raise typer.Exit(FAILED)
 
@@ -174,6 +201,7 @@ def decompose(
         from tensoralg.polyadic import decompose as solve
         from tensoralg.polyadic.tensor_files import read_array_file, read_dense_or_sparse_file
 
+        _check_target(out, tensor)
         X = read_dense_or_sparse_file(tensor)
         observed = None if mask is None else read_array_file(mask)
         with warnings.catch_warnings():
@@ -191,6 +219,22 @@ def decompose(
         if out is not None:
             save(out, found.tensor)
             typer.echo(out)
+
+
+def _check_target(path: Path | None, source: Path) -> None:
+    """Refuse a place where nothing can or should be written before anything is computed."""
+    if path and path.exists() and path.samefile(source):
+        stop(f"{path}: is the file of the tensor itself, and is not overwritten")
+    if path and path.is_dir():
+        stop(f"{path}: is a folder; the name of a file is needed")
+    if path and not path.parent.is_dir():
+        stop(f"{path}: the folder {path.parent} does not exist")
+
+
+def _as_options(text: str) -> str:
+    """Name the options of the command line where a message names the function's arguments."""
+    text = text.replace("symmetrize=True", "--symmetrize")
+    return text.replace("max_order=", "--max-order ").replace("max_order", "--max-order")
 
 
 @study.command()

@@ -5,40 +5,21 @@ A form whose coefficients are nonnegative is nonnegative on the orthant, and so 
 """
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
 
-from tensoralg.completely_positive.cone_problem import ConeProblem, Floats
+from tensoralg.completely_positive.cone_problem import ConeProblem, Floats, linear_program
 from tensoralg.core.indices import multi_indices
+from tensoralg.solvers.simplex_measure import count_indices
 
-__all__ = ["exponents", "mass_bound", "simple_bound", "simple_infeasibility"]
+__all__ = ["mass_bound", "simple_bound", "simple_infeasibility"]
 
 Places = npt.NDArray[np.intp]
 
 _DIGITS = (3, 6, 9, 16)  # to which multipliers are rounded until a proof is exact
-_linprog: Any = linprog  # its overloads do not know the options
-_TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-
-
-def exponents(dimension: int, order: int) -> Floats:
-    """Exponents of the monomials of a degree, shape (K, n).
-
-    Parameters
-    ----------
-    dimension, order : int
-        Number n of variables and degree.
-
-    Returns
-    -------
-    ndarray of float64
-        Row a counts each variable in monomial a.
-    """
-    indices = multi_indices(dimension, order)
-    counts: Floats = (indices[:, :, None] == np.arange(dimension)).sum(axis=1).astype(np.float64)
-    return counts
+# contradictions below this are what rounding of the numbers of a problem does to repeated rows
+_CONTRADICTION = Fraction(1, 10**9)
 
 
 def mass_bound(problem: ConeProblem, upper: float | None = None) -> float:
@@ -83,7 +64,8 @@ def simple_infeasibility(problem: ConeProblem) -> bool:
     -------
     bool
         True only where numbers nu were found, and checked in exact arithmetic, with
-        ``sum nu_j rows_j`` nonnegative on the orthant while ``sum nu_j bounds_j < 0``.
+        ``sum nu_j rows_j`` nonnegative on the orthant while ``sum nu_j bounds_j`` is negative by
+        more than 1e-9 of the largest number of either kind.
     """
     if not len(problem.bounds):
         return False
@@ -93,7 +75,8 @@ def simple_infeasibility(problem: ConeProblem) -> bool:
     zero = np.zeros(len(problem.cost))
     for digits in _DIGITS:
         nu = np.round(found, digits)
-        if _dot(nu, problem.bounds) < 0 and _nonnegative(problem, zero, nu):
+        size = Fraction(float(np.abs(nu).max())) * Fraction(float(np.abs(problem.bounds).max()))
+        if _dot(nu, problem.bounds) < -_CONTRADICTION * size and _nonnegative(problem, zero, nu):
             return True
     return False
 
@@ -140,8 +123,8 @@ def _search(problem: ConeProblem, target: Floats, limit: float | None) -> Floats
     box = np.column_stack(
         [np.concatenate([low, np.zeros(t)]), np.concatenate([high, np.full(t, np.inf)])]
     )
-    result = _linprog(cost, A_ub=-matrix, b_ub=-target, bounds=box, options=_TOLERANCES)
-    if result.x is None or result.status != 0:
+    result = linear_program(cost, A_ub=-matrix, b_ub=-target, bounds=box)
+    if result is None:
         return None
     nu: Floats = np.clip(result.x[:q], low, high)
     return nu
@@ -149,12 +132,18 @@ def _search(problem: ConeProblem, target: Floats, limit: float | None) -> Floats
 
 def _means(problem: ConeProblem) -> tuple[Places, Places, Floats]:
     """Positions of the powers u_i^d and of the other monomials, and a / d for the latter."""
-    powers = exponents(problem.dimension, problem.order) / problem.order
+    powers = _exponents(problem) / problem.order
     is_pure = powers.max(axis=1) == 1.0
     pure = np.flatnonzero(is_pure)
     pure = pure[np.argsort(powers[pure].argmax(axis=1))]
     mixed = np.flatnonzero(~is_pure)
     return pure, mixed, powers[mixed]
+
+
+def _exponents(problem: ConeProblem) -> npt.NDArray[np.int64]:
+    """How often each variable occurs in each monomial, shape (K, n)."""
+    n = problem.dimension
+    return count_indices(multi_indices(n, problem.order), n)
 
 
 def _shortfall(form: Floats, problem: ConeProblem) -> float:
@@ -177,9 +166,8 @@ def _nonnegative(problem: ConeProblem, start: Floats, nu: Floats) -> bool:
         Fraction(float(value)) + _dot(nu, column)
         for value, column in zip(start, problem.rows.T, strict=True)
     ]
-    counts = exponents(problem.dimension, problem.order).astype(int)
     left = [Fraction(0)] * problem.dimension
-    for value, count in zip(form, counts.tolist(), strict=True):
+    for value, count in zip(form, _exponents(problem).tolist(), strict=True):
         if max(count) == problem.order:
             left[count.index(problem.order)] += value
         elif value < 0:

@@ -12,16 +12,15 @@ References
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
 
 from tensoralg.completely_positive.cone_problem import (
     ConeProblem,
     Floats,
     form_gradients,
     form_values,
+    linear_program,
 )
 from tensoralg.core.index_maps import insertion_positions, listed_multiplicities
 from tensoralg.core.indices import multi_indices
@@ -29,8 +28,6 @@ from tensoralg.core.monomials import evaluate_monomials
 
 __all__ = ["best_atoms", "local_minimizers", "violation"]
 
-_linprog: Any = linprog  # its overloads do not know the options
-_TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 _ROUNDS = 12
 _DESCENT = 60  # steps of all starts together
 _FEASIBLE = 1e-9
@@ -210,15 +207,14 @@ def _weights(problem: ConeProblem, points: Floats) -> tuple[Floats, Floats, floa
     slacks = np.concatenate([np.eye(q), -np.eye(q)], axis=1)
     matrix = np.concatenate([values, slacks], axis=1)
     cost = np.concatenate([costs, np.full(2 * q, price)])
-    result = _linprog(
+    result = linear_program(
         cost / price,
         A_eq=matrix[equal] if equal.any() else None,
         b_eq=bounds[equal] / unit if equal.any() else None,
         A_ub=np.concatenate([matrix[below], -matrix[above]]) if (~equal).any() else None,
         b_ub=np.concatenate([bounds[below], -bounds[above]]) / unit if (~equal).any() else None,
-        options=_TOLERANCES,
     )
-    if result.x is None or result.status != 0:
+    if result is None:
         return None
     multipliers = np.zeros(q)
     multipliers[equal] = result.eqlin.marginals if equal.any() else 0.0

@@ -4,24 +4,35 @@ A tensor C acts on X by the form ``<C, u^d>``, whose coefficients are the entrie
 multiplicities: ``<C, X> = coefficients . X.entries``. Everything here is kept in such coefficients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import linprog
 
-from tensoralg.core.errors import ShapeError
+from tensoralg.core.errors import NotSymmetricError, ShapeError
 from tensoralg.core.index_maps import insertion_positions, listed_multiplicities
 from tensoralg.core.indices import multi_indices
 from tensoralg.core.monomials import evaluate_monomials
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 
-__all__ = ["SENSES", "ConeProblem", "cone_problem", "form_gradients", "form_values"]
+__all__ = [
+    "SENSES",
+    "ConeProblem",
+    "cone_problem",
+    "form_gradients",
+    "form_values",
+    "linear_program",
+]
 
 SENSES = ("==", "<=", ">=")
 
 Floats = npt.NDArray[np.float64]
+
+_linprog: Any = linprog  # its overloads do not know the options
+_TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +70,6 @@ class ConeProblem:
         """Sign that a multiplier of each row may have: 0 (free), -1 for <=, 1 for >=."""
         return np.array([{"==": 0, "<=": -1, ">=": 1}[s] for s in self.senses], dtype=np.int64)
 
-    def violations(self, entries: Floats) -> Floats:
-        """By how much each row is violated, relative to ``|row| . X + |bound|``."""
-        values = self.rows @ entries - self.bounds
-        size = np.abs(self.rows) @ np.abs(entries) + np.abs(self.bounds)
-        wrong = np.where(self.signs == 0, np.abs(values), np.maximum(-self.signs * values, 0.0))
-        result: Floats = wrong / np.where(size > 0, size, 1.0)
-        return result
-
     def with_row(self, row: Floats, sense: str, bound: float) -> "ConeProblem":
         """Return the problem with one more constraint."""
         return ConeProblem(
@@ -83,8 +86,14 @@ class ConeProblem:
         cost = float(np.abs(self.cost).max(initial=0.0)) or 1.0
         sizes = np.abs(self.rows).max(axis=1, initial=0.0)
         sizes = np.where(sizes > 0, sizes, 1.0)
-        bounds = self.bounds / sizes
+        with np.errstate(over="ignore"):
+            bounds = self.bounds / sizes
         unit = float(np.abs(bounds).max(initial=0.0)) or 1.0
+        if not np.isfinite(cost * unit):
+            raise ValueError(
+                "C and constraints must be of sizes whose products fit a double: entries of C up "
+                f"to {cost:.0e}, of X up to about {unit:.0e}"
+            )
         scaled = replace(
             self, cost=self.cost / cost, rows=self.rows / sizes[:, None], bounds=bounds / unit
         )
@@ -109,15 +118,19 @@ def cone_problem(C: Any, constraints: Sequence[Any]) -> ConeProblem:
     Raises
     ------
     ShapeError
-        A constraint's tensor has another order or dimension.
+        A tensor has no shape ``(n,) * d``, or a constraint's has another order or dimension than C.
+    NotSymmetricError
+        A tensor is not symmetric.
     ValueError
         A complex tensor, an unknown sense, a number that is not finite, or an item that is not a
-        triple.
+        triple. All messages name the argument.
     """
     objective = _real_tensor("C", C)
     order, dimension = objective.order, objective.dimension
     weights = np.asarray(objective.multiplicities, dtype=np.float64)
     rows, senses, bounds = [], [], []
+    if not isinstance(constraints, Iterable):
+        raise TypeError(f"constraints must be a sequence of triples; got {constraints!r}")
     for j, item in enumerate(constraints):
         if not isinstance(item, tuple | list) or len(item) != 3:
             raise ValueError(f"constraints[{j}] must be (tensor, sense, number); got {item!r}")
@@ -129,12 +142,9 @@ def cone_problem(C: Any, constraints: Sequence[Any]) -> ConeProblem:
             )
         if item[1] not in SENSES:
             raise ValueError(f"constraints[{j}] must say one of {SENSES}; got {item[1]!r}")
-        bound = float(item[2])
-        if not np.isfinite(bound):
-            raise ValueError(f"constraints[{j}] must have a finite number; got {bound}")
         rows.append(weights * tensor.entries)
         senses.append(str(item[1]))
-        bounds.append(bound)
+        bounds.append(_finite_number(f"constraints[{j}][2]", item[2]))
     return ConeProblem(
         order,
         dimension,
@@ -143,6 +153,25 @@ def cone_problem(C: Any, constraints: Sequence[Any]) -> ConeProblem:
         tuple(senses),
         np.array(bounds, dtype=np.float64),
     )
+
+
+def linear_program(cost: Floats, **options: Any) -> Any:
+    """Solve a linear program to the accuracy that verdicts on feasibility need.
+
+    Parameters
+    ----------
+    cost : ndarray, shape (q,)
+        To be minimised.
+    **options
+        As in `scipy.optimize.linprog`.
+
+    Returns
+    -------
+    OptimizeResult or None
+        None where there is no optimum, or none was found.
+    """
+    result = _linprog(cost, options=_TOLERANCES, **options)
+    return result if result.status == 0 and result.x is not None else None
 
 
 def form_values(coefficients: Floats, points: Floats, order: int) -> Floats:
@@ -194,7 +223,31 @@ def form_gradients(coefficients: Floats, points: Floats, order: int) -> Floats:
 
 
 def _real_tensor(name: str, value: Any) -> SymmetricTensor:
-    tensor = value if isinstance(value, SymmetricTensor) else SymmetricTensor.from_dense(value)
+    """Read a tensor; Fractions become floats, and errors name the argument."""
+    try:
+        if isinstance(value, SymmetricTensor):
+            tensor = value
+        else:
+            array = np.asarray(value)
+            if array.dtype == object:
+                array = array.astype(np.float64)
+            tensor = SymmetricTensor.from_dense(array)
+    except (NotSymmetricError, ShapeError) as error:
+        # minimize has no such option; the function that has it is named
+        text = str(error).replace("symmetrize=True", "SymmetricTensor.from_dense(symmetrize=True)")
+        raise type(error)(f"{name}: {text}") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
     if tensor.dtype.kind == "c":
         raise ValueError(f"{name} must be real; got dtype {tensor.dtype}")
     return tensor
+
+
+def _finite_number(name: str, value: Any) -> float:
+    try:
+        number = float(value) if not isinstance(value, str | bytes) else np.nan
+    except (TypeError, ValueError, OverflowError):
+        number = np.nan
+    if not np.isfinite(number):
+        raise ValueError(f"{name} must be a finite real number; got {value!r}")
+    return number

@@ -24,7 +24,7 @@ from tensoralg.solvers.conic import ConicBlock, ConicProblem, ConicResult, solve
 from tensoralg.solvers.moment_matrices import congruence
 from tensoralg.solvers.moment_relaxation import build_relaxation
 from tensoralg.solvers.simplex_measure import uniform_moments
-from tensoralg.solvers.svec import svec, svec_side
+from tensoralg.solvers.svec import positive_part, svec, svec_side
 
 __all__ = [
     "Bound",
@@ -281,7 +281,7 @@ def _proven(
     rest = cost - multipliers @ rows
     sizes = np.abs(cost) + np.abs(multipliers) @ np.abs(rows)
     for A, Z in zip(maps, result.multipliers, strict=False):
-        vector = svec(_positive_part(Z))
+        vector = svec(positive_part(Z))
         rest = rest - A.T @ vector
         sizes = sizes + abs(A).T @ np.abs(vector)
     forms = polynomial_to_form(np.stack([rest, sizes]), problem.dimension, 2 * order)
@@ -301,12 +301,6 @@ def _pieces(problem: ConeProblem, order: int) -> tuple[list[Any], Floats, Floats
     padded = np.zeros((len(forms), m))
     padded[:, : forms.shape[1]] = forms  # moments of degree at most d come first
     return maps, padded[0], padded[1:]
-
-
-def _positive_part(matrix: Floats) -> Floats:
-    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
-    result: Floats = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return result
 
 
 def _scalar(h: float, row: Floats) -> ConicBlock:

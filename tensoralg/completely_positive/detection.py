@@ -3,31 +3,43 @@
 import dataclasses
 import enum
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tensoralg.completely_positive.balance import (
+    Units,
+    atoms_in_units,
+    balance,
+    certificate_in_units,
+)
 from tensoralg.completely_positive.certificates import Certificate
-from tensoralg.completely_positive.exact_tests import first_violation, is_doubly_nonnegative
-from tensoralg.completely_positive.hankel import hankel_atoms
+from tensoralg.completely_positive.comparison import ExactAtoms, comparison_atoms
+from tensoralg.completely_positive.exact_atoms import exact_atoms, plain_atoms
+from tensoralg.completely_positive.exact_tests import first_violation, known_criterion
 from tensoralg.completely_positive.relaxation_steps import (
     check_solver,
     orders_within_reach,
     solve_order,
 )
-from tensoralg.completely_positive.search import Search
+from tensoralg.completely_positive.search import REBUILT, Search
 from tensoralg.completely_positive.tensor_input import ExactTensor, read_tensor
 from tensoralg.core.decompositions import SymmetricDecomposition
-from tensoralg.solvers.atom_net import refine_on_net
+from tensoralg.core.index_maps import dense_values
+from tensoralg.core.validation import random_generator
 from tensoralg.solvers.atom_polish import polish_atoms
+from tensoralg.solvers.moment_curve import hankel_atoms
 from tensoralg.solvers.nonnegative_decomposition import multi_start_decomposition
 
 __all__ = ["Detection", "Verdict", "detect"]
 
 
+_BY_TESTS = "the exact tests found a violation"
 _FEW_ENTRIES = 60  # a start takes well below a second
-_EXACT, _NEAR = 1e-12, 1e-3  # residuals between which nets around atoms are tried
+_SETTLED = 1e-11  # relaxations tell no smaller distances from the cone
+_RANK = 1e-12  # eigenvalues below it, relative to the sum of the entries, count as zero
 _MOST_UNKNOWNS = 3000  # coordinates of atoms; more take minutes, and are not needed inside the cone
 
 
@@ -68,6 +80,10 @@ class Detection:
         evidence: orders, shifts, residuals and ranks.
     evidence : tuple of str
         What was tried, step by step.
+    exact_decomposition : list of (Fraction, tuple of Fraction), or None
+        For integers and Fractions that are "completely positive": positive weights w and points
+        u >= 0 with ``sum w u^(x)d = A`` exactly, where they were found, as they are inside the
+        cone. Floats are taken for rounded, and none are sought.
     """
 
     verdict: Verdict
@@ -78,6 +94,10 @@ class Detection:
     shift: float | None
     message: str
     evidence: tuple[str, ...] = ()
+    exact_decomposition: ExactAtoms | None = None
+
+    def __bool__(self) -> bool:
+        raise TypeError("a detection is never a bool: compare its verdict with Verdict's members")
 
 
 def detect(
@@ -93,8 +113,13 @@ def detect(
 
     Exact tests come first, then a search for atoms without a semidefinite program, then the
     dehomogenised moment relaxations of growing order [1]_. "Completely positive" is said only when
-    nonnegative atoms rebuild the tensor to 1e-9; "not completely positive" only with a certificate
-    that was verified in exact arithmetic.
+    nonnegative atoms rebuild the tensor to 1e-9, relative to its norm; "not completely positive"
+    only with a certificate that was verified in exact arithmetic.
+
+    Entries that are integers or Fractions may be completely positive exactly: rational atoms that
+    rebuild the tensor without any error are then part of the result, if they are found. Without
+    them the verdict says that some completely positive tensor is as near as `residual`, and the
+    message says so.
 
     Parameters
     ----------
@@ -128,7 +153,8 @@ def detect(
         A NaN or infinite entry, complex numbers, `max_order` below ``ceil(d/2)``, an unknown
         solver.
     ProblemTooLargeError
-        The relaxation of order `max_order` would not fit in memory; the message has its size.
+        Neither the exact tests nor a search for atoms decide, and the relaxation of order
+        `max_order` would not fit in memory; the message has its size.
 
     References
     ----------
@@ -148,33 +174,75 @@ def detect(
     ('not completely positive', True)
     >>> no.certificate.polynomial().as_expr()
     x_1**2/2 - x_1*x_2 + x_2**2/2
+
+    Exact entries get atoms that rebuild them without any error:
+
+    >>> atoms = detect([[3, 1], [1, 2]]).exact_decomposition
+    >>> [[sum(w * u[i] * u[j] for w, u in atoms) for j in range(2)] for i in range(2)]
+    [[Fraction(3, 1), Fraction(1, 1)], [Fraction(1, 1), Fraction(2, 1)]]
     """
     tensor = read_tensor(A, symmetrize=symmetrize)
     check_solver(solver)
     highest = _highest_order(max_order, tensor.order)
-    generator = np.random.default_rng(rng)
-    search = Search(tensor, generator, solver)
-    orders = orders_within_reach(search, highest)
+    generator = random_generator("rng", rng)
     violation = first_violation(tensor)
     if violation is not None:
-        found = f"the exact tests found a violation ({violation.kind})"
-        return _refuted(tensor, violation, found, certificate)
-    if _plain(search):
-        return _proved(search, "the atoms are plain from the entries")
-    if _by_quadrature(search):
-        return _proved(search, "a strong Hankel tensor: atoms from a Gauss rule")
-    if _without_relaxation(search, 2):
-        return _proved(search, "atoms were found without a relaxation")
-    for order in orders:
+        return _refuted(tensor, violation, f"{_BY_TESTS} ({violation.kind})", certificate)
+    scaled, units = balance(tensor)
+    violation = first_violation(scaled) if units else None
+    if violation is not None:
+        found = _refuted(scaled, violation, f"{_BY_TESTS} ({violation.kind})", certificate)
+    else:
+        found = _decide(Search(scaled, generator, solver), highest, certificate)
+    return _in_given_units(found, tensor, units) if units else found
+
+
+def _decide(search: Search, highest: int | None, certificate: bool) -> Detection:
+    """Look for a proof of a tensor that passed the exact tests."""
+    tensor = search.tensor
+    how = next((text for step, text in _STEPS if step(search)), "")
+    if how and _settled(search):
+        return _proved(search, how)
+    # relaxations: for atoms, or only to see whether a small residual hides a violation
+    for order in orders_within_reach(search, None if how else highest):
+        if highest is not None and order > highest:
+            break
         violation = solve_order(search, order)
         if violation is not None:
             found = f"the relaxation of order {order} needs the shift {search.shift:.3e}"
             return _refuted(tensor, violation, found, certificate, search)
-        if search.rebuilt:
-            return _proved(search, f"atoms were found in the relaxation of order {order}")
+        if not how and search.rebuilt:
+            how = f"atoms were found in the relaxation of order {order}"
+        if how and _settled(search):
+            break
+    if how:
+        return _proved(search, how)
     if _without_relaxation(search, 8 if len(search.core.values) <= _FEW_ENTRIES else 2):
         return _proved(search, "atoms were found without a relaxation")
     return _undecided(search)
+
+
+def _in_given_units(found: Detection, tensor: ExactTensor, units: Units) -> Detection:
+    """Carry a detection of the scaled tensor back to the given one."""
+    message = f"{found.message}; decided after scaling the indices by powers of two"
+    changes: dict[str, Any] = {}
+    if found.certificate is not None:
+        changes["certificate"] = certificate_in_units(found.certificate, units)
+    elif found.decomposition is not None:
+        changes = atoms_in_units(found.decomposition, found.exact_decomposition, tensor, units)
+        message += f", which rebuilds the tensor as given to {changes['residual']:.1e}"
+        if found.verdict == Verdict.COMPLETELY_POSITIVE and changes["residual"] > REBUILT:
+            changes["verdict"] = Verdict.UNDECIDED
+    return dataclasses.replace(found, message=message, **changes)
+
+
+def _settled(search: Search) -> bool:
+    """Whether nothing more is to be learnt of a tensor that was rebuilt."""
+    if search.tensor.noise:
+        return True
+    if search.exact is None:
+        search.exact = exact_atoms(search)
+    return search.exact is not None or search.residual <= _SETTLED
 
 
 def _highest_order(max_order: int | None, d: int) -> int | None:
@@ -193,20 +261,26 @@ def _highest_order(max_order: int | None, d: int) -> int | None:
 
 def _plain(search: Search) -> bool:
     """Tensors whose atoms can be read off: zero, of order 1, or with one active index at a time."""
-    core, d = search.core, search.tensor.order
-    if not search.active:
-        return search.offer(np.zeros((0, 0)))
-    if d == 1:
-        return search.offer(core.scaled[None, :])
-    if search.supports and all(len(support) == 1 for support in search.supports):
-        diagonal = [float(core.lookup[(i,) * d] / core.mass) for i in range(core.dimension)]
-        return search.offer(np.diag(np.array(diagonal) ** (1.0 / d)))
-    return False
+    found = plain_atoms(search)
+    return found is not None and _offer_exact(search, found)
+
+
+def _by_comparison(search: Search) -> bool:
+    found = comparison_atoms(search.core)
+    return found is not None and _offer_exact(search, found)
+
+
+def _offer_exact(search: Search, weighted: ExactAtoms) -> bool:
+    d, mass = search.tensor.order, search.core.mass
+    rows = [[float(value) for value in point] for _, point in weighted]
+    sizes = [float(weight / mass) ** (1.0 / d) for weight, _ in weighted]
+    atoms = np.array(rows).reshape(len(rows), search.core.dimension)
+    return search.offer(atoms * np.array(sizes)[:, None])
 
 
 def _by_quadrature(search: Search) -> bool:
     core = search.core
-    atoms = hankel_atoms(core)
+    atoms = hankel_atoms([value / core.mass for value in core.values], core.dimension, core.order)
     if atoms is None:
         return False
     polished, _ = polish_atoms(core.scaled, core.dimension, core.order, atoms)
@@ -216,25 +290,43 @@ def _by_quadrature(search: Search) -> bool:
 def _without_relaxation(search: Search, n_starts: int) -> bool:
     core = search.core
     zeros = search.supports is not None and len(search.supports) > 1
-    many = len(core.values) * core.dimension > _MOST_UNKNOWNS
     atoms, residual = multi_start_decomposition(
         core.scaled,
         core.dimension,
         core.order,
         supports=search.supports if zeros else None,
-        n_atoms=_MOST_UNKNOWNS // core.dimension if many and not zeros else None,
+        n_atoms=None if zeros else _number_of_atoms(core),
         rng=search.rng,
         n_starts=n_starts,
     )
     search.evidence.append(
         f"search from {n_starts} starts without a relaxation: relative residual {residual:.1e}"
     )
-    if _EXACT < residual < _NEAR:
-        atoms, residual = refine_on_net(
-            core.scaled, core.dimension, core.order, atoms, rng=search.rng
-        )
-        search.evidence.append(f"nets around these atoms: relative residual {residual:.1e}")
     return search.offer(atoms)
+
+
+def _number_of_atoms(core: ExactTensor) -> int | None:
+    """How many atoms to search with; None leaves it to the search.
+
+    A completely positive matrix of rank r >= 2 needs at most r (r + 1) / 2 - 1 of them (Barioli and
+    Berman, Linear Algebra Appl. 363, 2003); a few more make the search easier.
+    """
+    most = max(_MOST_UNKNOWNS // core.dimension, 1)
+    if core.order == 2:
+        matrix = dense_values(core.scaled, core.dimension, 2)
+        rank = int(np.linalg.matrix_rank(matrix, tol=_RANK, hermitian=True))
+        enough = rank * (rank + 1) // 2 + rank
+        # where that many take minutes: most matrices get by with twice their rank
+        return enough if enough <= most else min(2 * rank + 4, most)
+    return most if len(core.values) > most else None
+
+
+_STEPS: tuple[tuple[Callable[[Search], bool], str], ...] = (
+    (_plain, "the atoms are plain from the entries"),
+    (_by_quadrature, "a strong Hankel tensor: atoms from a Gauss rule"),
+    (lambda search: _without_relaxation(search, 2), "atoms were found without a relaxation"),
+    (_by_comparison, "the comparison matrix is positive semidefinite"),
+)
 
 
 def _refuted(
@@ -267,6 +359,9 @@ def _proved(search: Search, how: str) -> Detection:
     assert search.decomposition is not None
     count = search.decomposition.rank
     how = f"{how}: {count} of them, relative residual {search.residual:.1e}"
+    if not search.tensor.noise:
+        _settled(search)
+        how += f"; {_exactness(search)}"
     return Detection(
         Verdict.COMPLETELY_POSITIVE,
         search.decomposition,
@@ -276,17 +371,29 @@ def _proved(search: Search, how: str) -> Detection:
         search.shift,
         _message(search.tensor, how),
         tuple(search.evidence),
+        search.exact,
+    )
+
+
+def _exactness(search: Search) -> str:
+    """Say what the verdict proves of entries that are exact."""
+    if search.exact is not None:
+        return f"{len(search.exact)} rational atoms rebuild the tensor exactly"
+    criterion = known_criterion(search.tensor)
+    if criterion:
+        return f"exactly so: {criterion}"
+    return (
+        "no rational atoms were found that rebuild the tensor exactly: proven is that a completely "
+        "positive tensor is as near as this residual"
     )
 
 
 def _undecided(search: Search) -> Detection:
     tensor = search.tensor
     how = "no proof either way: " + "; ".join(search.evidence)
-    if tensor.order == 2 and tensor.dimension <= 4 and is_doubly_nonnegative(tensor):
-        how += (
-            "; a doubly nonnegative matrix of dimension 4 or less is completely positive, "
-            "but no atoms were found that rebuild it"
-        )
+    criterion = known_criterion(tensor)
+    if criterion:
+        how += f"; {criterion}, but no atoms were found that rebuild it"
     found = search.decomposition is not None
     return Detection(
         Verdict.UNDECIDED,

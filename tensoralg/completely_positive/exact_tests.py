@@ -19,6 +19,7 @@ from tensoralg.completely_positive.certificates import (
     negative_entry_certificate,
     zero_pattern_certificate,
 )
+from tensoralg.completely_positive.comparison import comparison_violation
 from tensoralg.completely_positive.tensor_input import ExactTensor
 from tensoralg.core.index_maps import (
     catalecticant_positions,
@@ -27,14 +28,14 @@ from tensoralg.core.index_maps import (
 )
 from tensoralg.core.indices import multi_indices, number_of_multi_indices
 from tensoralg.solvers.certificate_proofs import GramBlock, GramProof
+from tensoralg.solvers.rational_matrices import is_positive_semidefinite, negative_direction
 
 __all__ = [
     "convincing",
     "first_violation",
     "hoelder_violation",
-    "is_doubly_nonnegative",
     "known_block_violation",
-    "negative_direction",
+    "known_criterion",
 ]
 
 Row = tuple[int, ...]
@@ -93,7 +94,11 @@ def first_violation(tensor: ExactTensor) -> Certificate | None:
     found = zero_pattern_certificate(*given)
     if found and convincing(found.form, tensor):
         return found
-    return hoelder_violation(tensor) or known_block_violation(tensor)
+    found = hoelder_violation(tensor) or known_block_violation(tensor)
+    if found:
+        return found
+    found = comparison_violation(tensor)
+    return found if found and convincing(found.form, tensor) else None
 
 
 def hoelder_violation(tensor: ExactTensor) -> Certificate | None:
@@ -137,10 +142,11 @@ def known_block_violation(tensor: ExactTensor) -> Certificate | None:
     Returns
     -------
     Certificate or None
-        For the block with the smallest eigenvalue, in coordinates that make its diagonal ones.
+        For the block with the smallest eigenvalue, in coordinates that make its diagonal ones; of
+        exact entries all blocks with an eigenvalue near zero are tried.
     """
     n, d = tensor.dimension, tensor.order
-    best: tuple[float, Row, int, npt.NDArray[np.float64]] | None = None
+    doubtful: list[tuple[float, Row, int, npt.NDArray[np.float64]]] = []
     for degree in range(d // 2, 0, -1):
         if number_of_multi_indices(n, degree) > _LARGEST_BLOCK:
             continue
@@ -150,74 +156,59 @@ def known_block_violation(tensor: ExactTensor) -> Certificate | None:
             for k, index in enumerate(factor):
                 positions = insertion_positions(n, 2 * degree + k + 1)[index][positions]
             value, vector = _smallest_eigenvalue(tensor.scaled[positions])
-            if best is None or value < best[0]:
-                best = (value, factor, degree, vector)
-    if best is None or not best[0] < _DOUBTFUL:
-        return None
-    _, factor, degree, vector = best
-    for candidate in _rational_vectors(tensor, factor, degree, vector):
-        found = _square_certificate(tensor, factor, degree, candidate)
-        if found and convincing(found.form, tensor):
-            return found
+            if value < _DOUBTFUL:
+                doubtful.append((value, factor, degree, vector))
+    # rounded entries: what the worst block does not show, the others do not show either
+    doubtful.sort(key=lambda block: block[0])
+    for _, factor, degree, vector in doubtful[:1] if tensor.noise else doubtful:
+        for candidate in _rational_vectors(tensor, factor, degree, vector):
+            found = _square_certificate(tensor, factor, degree, candidate)
+            if found and convincing(found.form, tensor):
+                return found
     return None
 
 
-def is_doubly_nonnegative(tensor: ExactTensor) -> bool:
-    """Whether a matrix has nonnegative entries and is positive semidefinite, exactly.
+def known_criterion(tensor: ExactTensor) -> str:
+    """Name a theorem by which the entries are exactly those of a completely positive tensor.
 
     Parameters
     ----------
     tensor : ExactTensor
-        Of order 2.
+        The tensor.
 
     Returns
     -------
-    bool
-        For dimension 4 and less this is the same as being completely positive [1]_.
+    str
+        For doubly nonnegative matrices of dimension 4 or less [1]_, and for tensors of dimension 2
+        whose Hankel matrices are positive semidefinite; empty for all others.
 
     References
     ----------
     .. [1] J. E. Maxfield, H. Minc, "On the matrix equation X'X = A", Proceedings of the Edinburgh
        Mathematical Society 13 (1962).
     """
-    n = tensor.dimension
+    n, d = tensor.dimension, tensor.order
     if min(tensor.values) < 0:
-        return False
-    matrix = [[tensor.lookup[min(i, j), max(i, j)] for j in range(n)] for i in range(n)]
-    return negative_direction(matrix) is None
+        return ""
+    if d == 2 and n <= 4 and _is_semidefinite(tensor, (), 1):
+        return "a doubly nonnegative matrix of dimension 4 or less is completely positive"
+    if n == 2 and d <= 2 * _LARGEST_EXACT_BLOCK:
+        halves = [(), (0, 1)] if d % 2 == 0 else [(0,), (1,)]
+        if all(_is_semidefinite(tensor, factor, (d - len(factor)) // 2) for factor in halves):
+            return (
+                "a tensor of dimension 2 whose Hankel matrices are positive semidefinite is "
+                "completely positive"
+            )
+    return ""
 
 
-def negative_direction(matrix: list[list[Fraction]]) -> list[Fraction] | None:
-    """Find v with ``v' M v < 0`` by symmetric elimination in Fractions.
+def _is_semidefinite(tensor: ExactTensor, factor: Row, degree: int) -> bool:
+    return is_positive_semidefinite(_known_block(tensor, factor, degree))
 
-    Parameters
-    ----------
-    matrix : list of lists of Fraction, shape (s, s)
-        Symmetric.
 
-    Returns
-    -------
-    list of Fraction or None
-        None exactly when the matrix is positive semidefinite.
-    """
-    size = len(matrix)
-    rest = [list(row) for row in matrix]
-    # rest[i][j] = t_i' M t_j for the rows t_i of `moved`, i and j not yet eliminated
-    moved = [[Fraction(int(i == j)) for j in range(size)] for i in range(size)]
-    for k in range(size):
-        if rest[k][k] < 0:
-            return moved[k]
-        for j in range(k + 1, size):
-            if not rest[k][j]:
-                continue
-            if rest[k][k] == 0:
-                factor = -(rest[j][j] + 1) / (2 * rest[k][j])
-                return [factor * a + b for a, b in zip(moved[k], moved[j], strict=True)]
-            factor = rest[k][j] / rest[k][k]
-            moved[j] = [b - factor * a for a, b in zip(moved[k], moved[j], strict=True)]
-            for i in range(k + 1, size):
-                rest[j][i] -= factor * rest[k][i]
-    return None
+def _known_block(tensor: ExactTensor, factor: Row, degree: int) -> list[list[Fraction]]:
+    rows = list(map(tuple, multi_indices(tensor.dimension, degree).tolist()))
+    return [[tensor.lookup[tuple(sorted(factor + a + b))] for b in rows] for a in rows]
 
 
 def _square_certificate(
@@ -243,9 +234,7 @@ def _rational_vectors(
             yield [Fraction(round(float(v) / size * 2**bits), 2**bits) for v in vector]
         yield [_rounded(float(v)) for v in vector]
     if tensor.noise == 0.0 and len(vector) <= _LARGEST_EXACT_BLOCK:
-        rows = list(map(tuple, multi_indices(tensor.dimension, degree).tolist()))
-        matrix = [[tensor.lookup[tuple(sorted(factor + a + b))] for b in rows] for a in rows]
-        direction = negative_direction(matrix)
+        direction = negative_direction(_known_block(tensor, factor, degree))
         if direction:
             yield direction
 

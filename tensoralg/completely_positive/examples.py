@@ -166,5 +166,10 @@ def _build(entry: Callable[..., Fraction], n: int, d: int, exact: bool) -> Tenso
     n, d = positive_integer("n", n), positive_integer("d", d)
     values = [entry(*row) for row in (multi_indices(n, d) + 1).tolist()]
     if not exact:
-        return SymmetricTensor([float(value) for value in values], d, n)
+        try:
+            return SymmetricTensor([float(value) for value in values], d, n)
+        except OverflowError:
+            raise ValueError(
+                f"n={n}, d={d} gives entries beyond the range of doubles; exact=True has them"
+            ) from None
     return dense_values(np.array(values, dtype=object), n, d)

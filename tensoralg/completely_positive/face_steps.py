@@ -13,8 +13,8 @@ from tensoralg.solvers.moment_relaxation import predict_size
 
 __all__ = ["faces_within_reach", "solve_faces", "within_reach"]
 
-# smaller shifts are within a solver's accuracy
-_TELLING = 1e-8
+# smaller shifts are within a solver's accuracy; an exact certificate may be found all the same
+_TELLING, _TELLING_EXACT = 1e-8, 1e-9
 # sizes that are solved in seconds
 _LARGEST_BLOCK = 60
 _MOST_MOMENTS = 500
@@ -67,7 +67,7 @@ def solve_faces(search: Search, order: int) -> Certificate | None:
     Parameters
     ----------
     search : Search
-        The detection; takes the evidence.
+        The detection; takes the order, the shift and the evidence.
     order : int
         Order k of the relaxation, ``2 k >= d``.
 
@@ -91,10 +91,11 @@ def solve_faces(search: Search, order: int) -> Certificate | None:
         f"order {order} on {len(faces)} faces: shift {result.t:.3e}, {result.status}, residual "
         f"{result.residual:.1e}"
     )
-    if not result.t > _TELLING or not np.isfinite(result.coefficients).all():
+    search.order, search.shift = order, result.t if np.isfinite(result.t) else None
+    telling = _TELLING if core.noise else _TELLING_EXACT
+    if not result.t > telling or not np.isfinite(result.coefficients).all():
         return None
     found = faces_certificate(core.values, core.dimension, d, result.coefficients, search.supports)
     if found is None or not convincing(found.form, core):
         return None
-    search.order, search.shift = order, result.t
     return lift_certificate(found, search.tensor, search.active)

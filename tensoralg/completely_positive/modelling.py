@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from tensoralg.completely_positive.cone_relaxation import block_maps, polynomial_to_form
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import number_of_multi_indices
+from tensoralg.core.symmetric_tensor import SymmetricTensor
 from tensoralg.core.validation import positive_integer
 from tensoralg.solvers.svec import svec_side, triangle_indices
 
@@ -22,7 +23,7 @@ def relaxation_constraints(
 
     Parameters
     ----------
-    entries : cvxpy expression, shape (C(n+d-1, d),)
+    entries : cvxpy expression, array_like or SymmetricTensor, shape (C(n+d-1, d),)
         Affine: the tensor's entries at the sorted multi-indices, in the order of
         ``SymmetricTensor.entries``. For a matrix that is the upper triangle by rows.
     tensor_order, dimension : int
@@ -41,7 +42,7 @@ def relaxation_constraints(
     ShapeError
         `entries` has another shape.
     ValueError
-        `entries` is not affine, or `relaxation_order` is below ceil(d/2).
+        `entries` is not real, finite and affine, or `relaxation_order` is below ceil(d/2).
     ProblemTooLargeError
         The relaxation is too large; nothing has been allocated then.
 
@@ -67,12 +68,14 @@ def relaxation_constraints(
     d, n = positive_integer("tensor_order", tensor_order), positive_integer("dimension", dimension)
     k = positive_integer("relaxation_order", relaxation_order)
     count = number_of_multi_indices(n, d)
-    vector = cp.Expression.cast_to_const(entries)
+    vector = _expression(cp, entries)
     if vector.shape != (count,):
         raise ShapeError(
             f"entries must have shape ({count},) for tensor_order={d}, dimension={n}; "
             f"got {vector.shape}"
         )
+    if not vector.is_real():
+        raise ValueError("entries must be real; got a complex expression")
     if not vector.is_affine():
         raise ValueError(f"entries must be an affine expression; got {vector.curvature}")
     if 2 * k < d:
@@ -98,6 +101,21 @@ def relaxation_constraints(
             full = _both_triangles(side) @ matrix
             constraints.append(cp.reshape(full @ variables, (side, side), order="F") >> 0)
     return constraints
+
+
+def _expression(cp: Any, entries: Any) -> Any:
+    """Turn the argument into an expression of cvxpy; numbers among it must be finite."""
+    given = entries.entries if isinstance(entries, SymmetricTensor) else entries
+    try:
+        vector = cp.Expression.cast_to_const(given)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"entries must be a cvxpy expression; got {given!r}") from error
+    for constant in vector.constants():
+        values: Any = constant.value
+        values = values.tocoo().data if hasattr(values, "tocoo") else values
+        if not np.isfinite(np.asarray(values, dtype=complex)).all():
+            raise ValueError("entries must be finite; got a constant that is not")
+    return vector
 
 
 def _column_units(matrices: list[Any]) -> Any:

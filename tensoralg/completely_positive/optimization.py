@@ -20,11 +20,11 @@ from tensoralg.core.decompositions import SymmetricDecomposition
 from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 from tensoralg.core.validation import positive_integer
-from tensoralg.solvers.conic import predict_bytes
+from tensoralg.solvers.conic import automatic_solver, predict_bytes
 from tensoralg.solvers.moment_relaxation import predict_size
 from tensoralg.solvers.svec import svec_size
 
-__all__ = ["ConeResult", "minimize"]
+__all__ = ["ConeResult", "minimize", "relaxation_orders"]
 
 _GAP = 1e-6  # relative: bounds this close have met
 _LARGEST_BLOCK = 60  # of the orders that are tried unasked
@@ -36,7 +36,9 @@ _MEMORY = 4 * _GIB
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConeResult:
-    """Bounds on the least value of ``<C, X>``, and the tensor that attains the upper one.
+    """Bounds on the least value of an objective, and the tensor that attains the upper one.
+
+    The objective is ``<C, X>`` in `minimize`, and the distance ``|A - X|`` in `closest`.
 
     Attributes
     ----------
@@ -52,8 +54,9 @@ class ConeResult:
     relaxation_order : int
         Highest order k of a relaxation that was solved; 0 where none was needed.
     status : str
-        "optimal": value and lower bound differ by at most 1e-6 of ``<|C|, X>``; "feasible": they
-        differ by more; "lower bound only"; "infeasible"; "unbounded"; "undecided".
+        "optimal": value and lower bound differ by at most 1e-6 of ``<|C|, X>`` (where that is tiny,
+        1e-9 of the largest numbers of the problem), or of ``|A|``; "feasible": they differ by
+        more; "lower bound only"; "infeasible"; "unbounded"; "undecided".
     message : str
         What to know or to do next.
 
@@ -104,6 +107,8 @@ def minimize(
     ------
     ShapeError
         Tensors of different order or dimension.
+    NotSymmetricError
+        A tensor that is not symmetric.
     ValueError
         Input that is not real and finite, an unknown sense, `max_order` below ceil(d/2).
     ProblemTooLargeError
@@ -134,13 +139,7 @@ def minimize(
     [[0.3333, 0.3333, 0.3333]]
     """
     problem = cone_problem(C, constraints)
-    least = (problem.order + 1) // 2
-    if max_order is not None and positive_integer("max_order", max_order) < least:
-        raise ValueError(
-            f"max_order must be at least ceil(d/2) = {least} for order d={problem.order}; "
-            f"got {max_order}"
-        )
-    orders = _orders(problem, max_order)
+    orders = relaxation_orders(problem.dimension, problem.order, max_order)
     _check_size(problem, orders[0])
     scaled, units = problem.in_own_units()
     search = _Search(scaled, np.random.default_rng(_SEED), orders)
@@ -211,7 +210,7 @@ class _Search:
             bound = relaxed(problem, order)
             self.order = order
             if np.isfinite(mass):
-                self.lower = max(self.lower, unit * (bound.value - bound.loss))
+                self.lower = max(self.lower, float(unit * (bound.value - bound.loss)))
             elif bound.result.status != "failed":
                 self.message = (
                     f"the relaxation of order {order} has the value {unit * bound.value:.9g}, but "
@@ -292,13 +291,38 @@ class _Search:
         return ConeResult(self.value + 0.0, lower, tensor, points, self.order, status, message)
 
 
-def _orders(problem: ConeProblem, max_order: int | None) -> range:
-    least = (problem.order + 1) // 2
+def relaxation_orders(dimension: int, order: int, max_order: int | None) -> range:
+    """List the orders of relaxations that are to be solved.
+
+    Parameters
+    ----------
+    dimension, order : int
+        Dimension n and order d of the tensors.
+    max_order : int or None
+        The last one; by default up to three beyond the first, as long as blocks have no more than
+        60 rows.
+
+    Returns
+    -------
+    range
+        From ceil(d/2).
+
+    Raises
+    ------
+    ValueError
+        `max_order` is less.
+    """
+    least = (order + 1) // 2
     if max_order is not None:
+        if positive_integer("max_order", max_order) < least:
+            raise ValueError(
+                f"max_order must be at least ceil(d/2) = {least} for order d={order}; "
+                f"got {max_order}"
+            )
         return range(least, max_order + 1)
     last = least
     while last < least + _MORE_ORDERS:
-        if comb(problem.dimension + last, last + 1) > _LARGEST_BLOCK:
+        if comb(dimension + last, last + 1) > _LARGEST_BLOCK:
             break
         last += 1
     return range(least, last + 1)
@@ -311,7 +335,9 @@ def _check_size(problem: ConeProblem, order: int) -> None:
         return
     m, sizes = predict_size(n, d, order)
     m += len(problem.cost)
-    needed = predict_bytes(sizes, m, sum(map(svec_size, sizes)), "clarabel")
+    coefficients = sum(map(svec_size, sizes))  # at least; the solver's own check counts them
+    solver = automatic_solver(sizes, m, coefficients, memory_limit=_MEMORY)
+    needed = predict_bytes(sizes, m, coefficients, solver)
     if needed > _MEMORY:
         raise ProblemTooLargeError(
             f"relaxation k={order} for n={n}, d={d} has {m} moments and blocks of size up to "

@@ -12,7 +12,7 @@ from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.solvers.atoms import atoms_from_moments
 from tensoralg.solvers.certificate_bernstein import bernstein_certificate
 from tensoralg.solvers.certificate_gram import gram_certificate
-from tensoralg.solvers.conic import available_solvers, predict_bytes
+from tensoralg.solvers.conic import automatic_solver, available_solvers, predict_bytes
 from tensoralg.solvers.facial_reduction import reduce_faces
 from tensoralg.solvers.moment_matrices import dehomogenize
 from tensoralg.solvers.moment_relaxation import (
@@ -25,8 +25,9 @@ from tensoralg.solvers.uniform_shift import ShiftResult, solve_shift
 
 __all__ = ["check_solver", "orders_within_reach", "solve_order"]
 
-# smaller shifts are within a solver's accuracy
-_TELLING = 1e-7
+# smaller shifts are within a solver's accuracy; an exact certificate may be found all the same
+_TELLING, _TELLING_EXACT = 1e-7, 1e-10
+_FAR = 1e-4  # beyond this there are no atoms to look for
 _GIB = 2**30
 _MOST_BYTES = 4 * _GIB
 # without max_order: sizes that are solved in seconds
@@ -87,6 +88,8 @@ def orders_within_reach(search: Search, highest: int | None) -> list[int]:
     orders = []
     for k in range(lowest, lowest + _MOST_ORDERS):
         m, sizes = predict_size(n, d, k)
+        if search.rebuilt and m > _MANY_MOMENTS:
+            break  # the verdict stands; only a hidden violation is looked for
         if not within_reach(n, d, k) and not faces_within_reach(search, k):
             search.evidence.append(
                 f"order {k} was left out: {m} free moments, blocks of up to {sizes[0]} rows "
@@ -102,7 +105,9 @@ def _refuse_too_large(search: Search, highest: int) -> None:
     if faces_within_reach(search, highest):
         return
     m, sizes = predict_size(n, d, highest)
-    name = "clarabel" if search.solver == "auto" else search.solver
+    name = search.solver
+    if name == "auto":
+        name = automatic_solver(sizes, m + 1, 0, memory_limit=_MOST_BYTES)
     needed = predict_bytes(sizes, m + 1, 0, name)
     if needed > _MOST_BYTES:
         raise ProblemTooLargeError(
@@ -118,7 +123,7 @@ def solve_order(search: Search, order: int) -> Certificate | None:
     Parameters
     ----------
     search : Search
-        The detection; takes the atoms and the evidence.
+        The detection; takes the atoms, the order, the shift and the evidence.
     order : int
         Order k of the relaxation.
 
@@ -147,12 +152,12 @@ def solve_order(search: Search, order: int) -> Certificate | None:
         f"order {order}: shift {result.t:.3e}, {result.status}, residual {result.residual:.1e}"
         + ("" if result.status == "solved" else f" ({result.message})")
     )
-    if result.t > _TELLING:
+    if result.t > (_TELLING if core.noise else _TELLING_EXACT):
         found = _certificate(search, result)
         if found is not None:
             return found
         search.evidence.append(f"order {order}: no exact certificate could be made of the shift")
-    if not result.t > 1e-4:
+    if not result.t > _FAR:
         _search_atoms(search, relaxation, result)
     return None
 

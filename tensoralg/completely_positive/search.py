@@ -1,6 +1,7 @@
 """What a detection knows while it runs: the tensor, the best atoms, the evidence so far."""
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,10 @@ class Search:
         Maximal supports of atoms of `core`; None where nothing is known of them.
     decomposition : SymmetricDecomposition or None
         The best so far, with its relative `residual`.
+    exact : list of (Fraction, tuple of Fraction), or None
+        Weighted atoms that rebuild `tensor` exactly, where some were found.
+    inside : bool
+        False once rational atoms were sought as they exist inside the cone, in vain.
     order, shift : int or None, float or None
         Of the last relaxation that was solved.
     evidence : list of str
@@ -56,6 +61,8 @@ class Search:
     solver: str = "auto"
     decomposition: SymmetricDecomposition | None = None
     residual: float = float("inf")
+    exact: list[tuple[Fraction, tuple[Fraction, ...]]] | None = None
+    inside: bool = True
     order: int | None = None
     shift: float | None = None
     evidence: list[str] = field(default_factory=list)

@@ -27,8 +27,9 @@ def read_tensor_file(path: str | os.PathLike[str]) -> Any:
     path : str or path-like
         JSON holds either nested lists, the dense array, or an object with "order", "dimension" and
         "entries", one for each sorted multi-index; or, in place of "entries", "indices" (from 0)
-        and "values", all other entries being 0. Numbers may be integers, decimals or strings
-        "p/q". ``.npy`` holds a dense array, ``.npz`` what `tensoralg.save` wrote.
+        and "values", all other entries being 0. Numbers may be integers, decimals, which count as
+        rounded, or strings "p/q", which are exact. ``.npy`` holds a dense array, ``.npz`` what
+        `tensoralg.save` wrote.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def read_tensor_file(path: str | os.PathLike[str]) -> Any:
     if kind != ".json":
         raise PersistenceError(f"{path}: must end in .json, .npy or .npz")
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise PersistenceError(f"{path}: not valid JSON ({error})") from None
     if isinstance(data, list):
@@ -91,15 +92,17 @@ def _listed(path: Any, data: dict[str, Any]) -> Any:
                 f"{path}: entries must be a list of {count} numbers for order {order}, "
                 f"dimension {dimension}"
             )
-    else:
+    elif "indices" in data and "values" in data:
         values = _scattered(path, data, order, dimension)
+    else:
+        raise PersistenceError(f"{path}: there are no entries, and no indices with values")
     flat = np.empty(count, dtype=object)
     flat[:] = values
     return dense_values(flat, dimension, order)
 
 
 def _scattered(path: Any, data: dict[str, Any], order: int, dimension: int) -> list[Any]:
-    indices, values = data.get("indices"), _numbers(path, data.get("values"))
+    indices, values = data["indices"], _numbers(path, data["values"])
     if not isinstance(indices, list) or not isinstance(values, list) or len(indices) != len(values):
         raise PersistenceError(f"{path}: indices and values must be lists of the same length")
     places = {tuple(row): k for k, row in enumerate(multi_indices(dimension, order).tolist())}
@@ -123,14 +126,18 @@ def _is_index(index: Any) -> bool:
     return isinstance(index, list) and all(type(i) is int for i in index)
 
 
-def _numbers(path: Any, value: Any) -> Any:
+def _numbers(path: Any, value: Any, place: str = "") -> Any:
     if isinstance(value, list):
-        return [_numbers(path, item) for item in value]
+        return [_numbers(path, item, f"{place}[{k}]") for k, item in enumerate(value)]
     if isinstance(value, str):
         try:
             return Fraction(value)
         except (ValueError, ZeroDivisionError):
-            raise PersistenceError(f"{path}: {value!r} is not a fraction p/q") from None
+            raise PersistenceError(f"{path}: {value!r}{_at(place)} is not a fraction p/q") from None
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    raise PersistenceError(f"{path}: {value!r} is not a number")
+    raise PersistenceError(f"{path}: {json.dumps(value)[:40]}{_at(place)} is not a number")
+
+
+def _at(place: str) -> str:
+    return f" at {place}" if place else ""

@@ -4,6 +4,7 @@ import itertools
 import math
 import numbers
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -16,13 +17,14 @@ from tensoralg.core.index_maps import dense_values, listed_multiplicities
 from tensoralg.core.indices import multi_indices, number_of_multi_indices
 from tensoralg.core.symmetric_tensor import SymmetricTensor
 
-__all__ = ["ExactTensor", "read_tensor"]
+__all__ = ["ExactTensor", "largest_nearby", "read_tensor"]
 
 _ASYMMETRY = 1e-10  # of floating-point entries, relative to the largest
 # entries this far below zero, relative to the largest, are rounding errors of the given dtype
 _NOISE = {"float16": 1e-3, "float32": 1e-6}
 _NOISE_OF_DOUBLES = 1e-12
-_LARGEST_EXACT = 2.0**53
+# what a single rounding of a double may leave beside the largest entry
+ROUNDING_OF_DOUBLES = 2e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +112,8 @@ def read_tensor(A: Any, *, symmetrize: bool = False) -> ExactTensor:
     Parameters
     ----------
     A : SymmetricTensor, array_like of shape (n,) * d, or nested lists
-        Real, d >= 1. Integers, Fractions and other rational numbers are kept exact; a float is
-        taken as the binary fraction that it stores.
+        Real, d >= 1. Integers, Fractions, Decimals and other rational numbers are kept exact; a
+        float is taken as the binary fraction that it stores.
     symmetrize : bool, default False
         Average over all orders of the indices instead of asking for symmetry.
 
@@ -144,18 +146,19 @@ def read_tensor(A: Any, *, symmetrize: bool = False) -> ExactTensor:
     if symmetrize:
         return _cleaned(_averages(array), d, n, noise)
     _check_symmetry(array, noise)
-    listed = array[tuple(multi_indices(n, d).T)]
+    # by positions: an array is not indexed along more than 63 axes at once
+    listed = array.ravel()[multi_indices(n, d) @ n ** np.arange(d)[::-1]]
     return _cleaned([_fraction(value) for value in listed.tolist()], d, n, noise)
 
 
 def _as_array(A: Any) -> npt.NDArray[Any]:
-    if isinstance(A, np.ma.MaskedArray) and np.ma.is_masked(A):
-        raise ValueError("A has masked values; every entry must be known")
     # lists of big integers and Fractions must not pass through float64
     array = np.array(A, dtype=object) if isinstance(A, list | tuple) else np.asarray(A)
-    if array.dtype.kind == "O" and any(isinstance(v, list | tuple) for v in array.ravel()):
+    if array.dtype.kind == "O" and any(_is_sequence(v) for v in array.ravel()):
         raise ShapeError("A must have shape (n,) * d; got lists of different lengths")
-    if array.ndim == 0 and array.dtype.kind == "O":
+    if _has_masked_values(A):
+        raise ValueError("A has masked values; every entry must be known")
+    if array.ndim == 0 and array.dtype.kind in "OSU":
         raise TypeError(
             f"A must be a SymmetricTensor, an array or nested lists; got {type(A).__name__}"
         )
@@ -163,32 +166,60 @@ def _as_array(A: Any) -> npt.NDArray[Any]:
         raise ShapeError(f"A must have shape (n,) * d with d, n >= 1; got {array.shape}")
     _refuse_complex(array.dtype)
     if array.dtype.kind == "O":
-        array = _checked_objects(array)
-    elif array.dtype.kind not in "biuf":
+        return _from_objects(array)
+    if array.dtype.kind not in "biuf":
         raise ValueError(f"A has dtype {array.dtype}; accepted are real numbers and Fractions")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    return _finite(array) if array.dtype.kind == "f" else array
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _has_masked_values(A: Any) -> bool:
+    """Whether an array, or one in a list, has a mask: plain lists of arrays would lose it."""
+    if isinstance(A, np.ma.MaskedArray):
+        return bool(np.ma.is_masked(A))
+    return isinstance(A, list | tuple) and any(map(_has_masked_values, A))
+
+
+def _from_objects(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Check every object: Fractions and floats are left, or all floats as a plain array."""
+    values = array.ravel().tolist()  # NumPy's iterators end at 32 axes
+    kinds = set(map(type, values))
+    if len(kinds) == 1 and issubclass(kind := kinds.pop(), float | np.floating):
+        floats = array.astype(np.float64 if kind is float else kind)
+        return _finite(floats)
+    result = np.empty(array.size, dtype=object)
+    for k, value in enumerate(values):
+        result[k] = _plain_number(value, array.shape, k)
+    return result.reshape(array.shape)
+
+
+def _plain_number(value: Any, shape: tuple[int, ...], position: int) -> Fraction | float:
+    """Turn a real number into a Fraction if it is rational, else into a float."""
+    place = tuple(int(i) for i in np.unravel_index(position, shape))
+    if isinstance(value, complex | np.complexfloating):
+        _refuse_complex(np.dtype(complex))
+    try:
+        if isinstance(value, numbers.Rational | bool | np.bool_):
+            return _fraction(value)
+        number = float(value)
+        if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 10**4:
+            return Fraction(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, str | bytes):
+        raise ValueError(f"A must hold real numbers or Fractions; got {value!r} at index {place}")
+    if not math.isfinite(number):
+        raise ValueError(f"A must be finite; got {value} at index {place}")
+    return number
+
+
+def _finite(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if not np.isfinite(array).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise ValueError(f"A must be finite; got {array[place]} at index {place}")
-    return array
-
-
-def _checked_objects(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Check every object; all integers and floats of one kind go back to a plain array."""
-    for place, value in np.ndenumerate(array):
-        if isinstance(value, numbers.Rational | np.bool_):
-            continue
-        if isinstance(value, complex | np.complexfloating):
-            _refuse_complex(np.dtype(complex))
-        try:
-            finite = math.isfinite(value)
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(
-                f"A must hold real numbers or Fractions; got {value!r} at index {place}"
-            ) from None
-        if not finite:
-            raise ValueError(f"A must be finite; got {value} at index {place}")
-    if all(isinstance(value, float) for value in array.ravel()):
-        return array.astype(np.float64)
     return array
 
 
@@ -203,17 +234,21 @@ def _noise(array: npt.NDArray[Any]) -> float:
         return 0.0
     if array.dtype.kind == "O":
         values = array.ravel()
-        rational = all(isinstance(value, numbers.Rational | np.bool_) for value in values)
+        rational = all(isinstance(value, Fraction) for value in values)
         return 0.0 if rational else _NOISE_OF_DOUBLES
-    if np.all(array == np.rint(array)) and np.all(np.abs(array) < _LARGEST_EXACT):
+    # large numbers are integers whether rounded or not: of n digits the last n/4 must be zeros
+    largest = array.dtype.type(2.0 ** (3 * np.finfo(array.dtype).nmant // 4))
+    if np.all(array == np.rint(array)) and np.all(np.abs(array) < largest):
         return 0.0
     return _NOISE.get(array.dtype.name, _NOISE_OF_DOUBLES)
 
 
 def _fraction(value: Any) -> Fraction:
+    if isinstance(value, Fraction) and type(value.numerator) is type(value.denominator) is int:
+        return value
     if isinstance(value, bool | np.bool_):
         return Fraction(int(value))
-    if isinstance(value, numbers.Rational):
+    if isinstance(value, numbers.Rational):  # NumPy's integers overflow inside of a Fraction
         return Fraction(int(value.numerator), int(value.denominator))
     if hasattr(value, "as_integer_ratio"):
         return Fraction(*value.as_integer_ratio())
@@ -261,14 +296,61 @@ def _cleaned(values: list[Fraction], order: int, dimension: int, noise: float) -
             representable = False
         if not representable:
             raise ValueError("A must hold entries whose sum fits a double (1e-323 .. 1e308)")
-    floor = -Fraction(noise) * largest
-    tiny = [value for value in values if floor <= value < 0]
-    notes: tuple[str, ...] = ()
     given = tuple(values)
-    if noise and tiny:
-        notes = (
-            f"{len(tiny)} negative entries of rounding size (down to {float(min(tiny)):.1e}) "
-            "were set to 0",
-        )
-        values = [Fraction(0) if floor <= value < 0 else value for value in values]
-    return ExactTensor(tuple(values), order, dimension, noise, notes, given)
+    tensor = ExactTensor(given, order, dimension, noise, (), given)
+    if not noise or min(values) >= 0:
+        return tensor
+    nearby, lookup = largest_nearby(tensor), tensor.lookup
+    negative = [row for row, value in lookup.items() if value < 0]
+    tiny = {row for row in negative if -lookup[row] <= _rounding(tensor, nearby, row)}
+    if not tiny:
+        return tensor
+    least = float(min(lookup[row] for row in tiny))
+    note = f"{len(tiny)} negative entries of rounding size (down to {least:.1e}) were set to 0"
+    kept = tuple(Fraction(0) if row in tiny else value for row, value in lookup.items())
+    return ExactTensor(kept, order, dimension, noise, (note,), given)
+
+
+def _rounding(tensor: ExactTensor, nearby: list[Fraction], row: tuple[int, ...]) -> Fraction:
+    """By how much rounding may have moved an entry: relative to the diagonal ones around it."""
+    d, noise = tensor.order, Fraction(tensor.noise)
+    beside = min(noise, Fraction(ROUNDING_OF_DOUBLES)) if noise < 1e-9 else noise
+    least = beside * max(nearby[i] for i in row)
+    diagonal = [tensor.lookup[(i,) * d] for i in row]
+    if min(diagonal) <= 0:
+        return least
+    # the geometric mean: no entry inside the cone is larger
+    product = math.prod(Fraction(value) / nearby[i] for i, value in zip(row, diagonal, strict=True))
+    size = Fraction(float(product) ** (1.0 / d)) * max(nearby[i] for i in row)
+    return max(least, noise * size)
+
+
+def largest_nearby(tensor: ExactTensor) -> list[Fraction]:
+    """For every index the largest magnitude among the entries that nonzero entries link it to.
+
+    Parameters
+    ----------
+    tensor : ExactTensor
+        Any.
+
+    Returns
+    -------
+    list of Fraction, length n
+        0 for indices without entries.
+
+    Examples
+    --------
+    >>> largest_nearby(read_tensor([[1, 0, 0], [0, 2, 1], [0, 1, 3]]))
+    [Fraction(1, 1), Fraction(3, 1), Fraction(3, 1)]
+    """
+    part = list(range(tensor.dimension))
+    for row, value in zip(tensor.rows, tensor.values, strict=True):
+        merged = {part[i] for i in row}
+        if value and len(merged) > 1:
+            first = min(merged)
+            part = [first if p in merged else p for p in part]
+    largest = [Fraction(0)] * tensor.dimension
+    for row, value in zip(tensor.rows, tensor.values, strict=True):
+        if value:
+            largest[part[row[0]]] = max(largest[part[row[0]]], abs(value))
+    return [largest[p] for p in part]

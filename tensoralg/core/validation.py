@@ -16,6 +16,7 @@ __all__ = [
     "integer_array",
     "nonnegative_integer",
     "positive_integer",
+    "random_generator",
 ]
 
 _ACCEPTED = ("float32", "float64", "complex64", "complex128")
@@ -139,6 +140,41 @@ def positive_integer(name: str, value: Any) -> int:
     3
     """
     return nonnegative_integer(name, value, least=1)
+
+
+def random_generator(name: str, value: Any) -> np.random.Generator:
+    """Return a random generator, or raise naming the argument.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for the messages.
+    value : int, sequence of int, Generator or None
+        What `numpy.random.default_rng` accepts.
+
+    Returns
+    -------
+    Generator
+        A given one itself.
+
+    Raises
+    ------
+    TypeError
+        Nothing that gives a generator.
+    ValueError
+        A negative seed.
+
+    Examples
+    --------
+    >>> int(random_generator("rng", 0).integers(10))
+    8
+    """
+    try:
+        return np.random.default_rng(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"{name} must be a nonnegative integer, a Generator or None; got {value!r}"
+        ) from None
 
 
 def computing_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:

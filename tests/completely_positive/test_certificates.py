@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensoralg.completely_positive import detect
 from tensoralg.completely_positive.certificates import (
     Certificate,
     bernstein_certificate,
@@ -166,6 +167,16 @@ def test_scaling_the_tensor_scales_the_value_alone(scale):
     scaled = gram_certificate([scale * x for x in entries], n, d, k, shift.multipliers, factors)
     assert scaled.verify()
     assert scaled.value == scale * gram("n=3 d=3").value
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-6, 1e3, 1e200])
+def test_scaling_the_multipliers_scales_the_value_alone(scale):
+    square = scale * np.array([[1.0, -2.0], [-2.0, 4.0]])
+    certificate = gram_certificate([1, 2, 1], 2, 2, 1, [square], [()])
+    assert certificate.verify()
+    # the square pairs to -3; room for rounding takes half or nine tenths of it
+    assert -3 < certificate.value / F(scale) < F(-1, 4)
+    assert bernstein_certificate([2, 3, 2], 2, 2, [scale, -2 * scale, scale]).verify()
 
 
 def test_no_certificate_for_a_tensor_in_the_cone():
@@ -484,3 +495,11 @@ def test_entries_beyond_the_range_of_floats(scale):
     assert hoelder_certificate(above, 2, 2).value == -scale
     assert zero_pattern_certificate([scale, 0, scale, scale], 2, 3).verify()
     assert negative_entry_certificate([-scale], 1, 2).verify()
+
+
+def test_a_certificate_and_a_detection_are_short_in_print_and_no_bools() -> None:
+    found = detect([[1, 2], [2, 1]])
+    assert repr(found.certificate).startswith("Certificate(kind='")
+    assert len(repr(found.certificate)) < 100
+    with pytest.raises(TypeError, match="never a bool"):
+        bool(found)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tensoralg import SymmetricTensor
 from tensoralg.completely_positive import Certificate, Verdict, detect, hilbert
 from tensoralg.completely_positive import relaxation_steps as steps
+from tensoralg.completely_positive.search import Search
+from tensoralg.completely_positive.tensor_input import read_tensor
 from tensoralg.errors import NotSymmetricError, ProblemTooLargeError, ShapeError
 from tensoralg.solvers import conic
 
@@ -165,10 +167,13 @@ def test_an_order_below_half_is_refused(order):
         detect(hilbert(3, 3), max_order=order)
 
 
-def test_a_relaxation_beyond_memory_is_refused_with_its_size():
-    A = SymmetricTensor(np.random.default_rng(0).uniform(1, 1.1, 1365), 4, 12)
-    with pytest.raises(ProblemTooLargeError, match=r"n=12, d=4 .* 1365 rows.* GiB"):
-        detect(A, max_order=4)
+@pytest.mark.skipif("sdpa" not in conic.available_solvers(), reason="SDPA is not installed")
+def test_only_what_no_solver_can_hold_is_refused():
+    tensor = read_tensor(hilbert(4, 3))
+    named = {name: Search(tensor, np.random.default_rng(0), name) for name in ("auto", "clarabel")}
+    assert steps.orders_within_reach(named["auto"], 8) == [2, 3, 4, 5, 6, 7, 8]
+    with pytest.raises(ProblemTooLargeError, match="165 rows"):
+        steps.orders_within_reach(named["clarabel"], 8)
 
 
 def test_an_unknown_solver_is_refused():
@@ -305,6 +310,22 @@ def test_tensors_pushed_off_the_cone_are_refuted(n, d, seed):
     assert found.certificate.verify()
 
 
+@pytest.mark.parametrize("exponent", [0, 38, 40, 50, 52, 53, 60])
+def test_rounded_numbers_are_no_exact_integers_however_large(exponent):
+    """Beyond 2**52 every double is an integer, and a rounded rank-one matrix often indefinite."""
+    rng = np.random.default_rng(exponent)
+    for _ in range(8):
+        u = rng.uniform(1.0, 1.4, 2)
+        A = np.outer(u, u) * 2.0**exponent
+        assert check(detect(A), A) == YES
+    assert detect(np.array([[1.0, 2.0], [2.0, 3.0]]) * 2.0**exponent).verdict == NO
+
+
+def test_integers_in_floats_are_exact():
+    A = np.array([[10**6, 10**6 + 1], [10**6 + 1, 10**6 + 2]], dtype=float)  # determinant -1
+    assert detect(A).verdict == NO
+
+
 def test_indices_without_entries_come_back():
     A = np.zeros((7, 7), dtype=int)
     A[1:6, 1:6] = path(3)
@@ -373,3 +394,11 @@ def test_the_same_seed_gives_the_same_atoms():
     A = by_distinct(3, 3, 1.0, 0.2, 0.1)
     first, second = detect(A, rng=3), detect(A, rng=np.random.default_rng(3))
     np.testing.assert_array_equal(first.decomposition.points, second.decomposition.points)
+
+
+def test_a_large_matrix_of_low_rank_is_searched_with_few_atoms() -> None:
+    W = np.random.default_rng(3).random((40, 3))
+    found = detect(W @ W.T)
+    assert found.verdict == Verdict.COMPLETELY_POSITIVE
+    assert found.decomposition is not None
+    assert found.decomposition.rank <= 9

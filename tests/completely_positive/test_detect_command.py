@@ -1,12 +1,15 @@
 """``tensoralg detect``: files in, one verdict out, errors in one line."""
 
 import json
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tensoralg import SymmetricTensor, save
+from tensoralg import SymmetricTensor, load, save
 from tensoralg.cli import main
 from tensoralg.completely_positive import Certificate
 from tensoralg.completely_positive.tensor_files import read_tensor_file
@@ -35,6 +38,16 @@ def test_a_certificate_is_written_and_verifies(write, tmp_path, capsys):
     assert certificate.tensor == {(0, 0): 1, (0, 1): 2, (1, 1): 1}
 
 
+def test_the_stand_alone_reader_says_how_it_is_called(tmp_path):
+    reader = Path(__file__).parents[2] / "docs" / "verify_certificate.py"
+    for arguments, said in [((), "FILE.json"), ((tmp_path / "no.json",), "No such file")]:
+        command = [sys.executable, reader, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_without_a_certificate_nothing_is_written_and_a_note_says_so(write, tmp_path, capsys):
     out = tmp_path / "certificate.json"
     assert run(write([[2, 1], [1, 2]]), "--certificate", out) == 0
@@ -42,6 +55,28 @@ def test_without_a_certificate_nothing_is_written_and_a_note_says_so(write, tmp_
     assert printed.out.startswith("completely positive\n")
     assert "no certificate" in printed.err
     assert not out.exists()
+
+
+def test_the_points_of_a_positive_answer_are_written(write, tmp_path, capsys):
+    out = tmp_path / "points.npz"
+    assert run(write([[2, 1], [1, 2]]), "--decomposition", out) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out)
+    points = load(out)
+    assert (points.points >= 0).all()
+    assert np.allclose(points.to_tensor().to_dense(), [[2, 1], [1, 2]], rtol=0, atol=1e-12)
+    other = tmp_path / "other.npz"
+    assert run(write([[1, 2], [2, 1]]), "--decomposition", other) == 0
+    assert "no decomposition" in capsys.readouterr().err
+    assert not other.exists()
+
+
+@pytest.mark.parametrize("option", ["--certificate", "--decomposition"])
+def test_a_place_that_cannot_be_written_is_refused_first(write, tmp_path, capsys, option):
+    for target, said in [(tmp_path / "no" / "x.json", "does not exist"), (tmp_path, "is a folder")]:
+        assert run(write([[2, 1], [1, 2]]), option, target) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert said in printed.err
 
 
 def test_dense_arrays_and_saved_tensors(tmp_path, capsys):
@@ -84,6 +119,8 @@ def test_all_forms_of_json_agree(write):
         ('[["1/0"]]', "not a fraction"),
         ('[["x"]]', "not a fraction"),
         ("[[true]]", "not a number"),
+        ("[[1, 2], [null, 1]]", "null at [1][0]"),
+        ('{"order": 2, "dimension": 2, "values": [1]}', "no indices with values"),
         ('{"order": 3, "dimension": 9999, "entries": [1]}', "9999**3"),
     ],
 )
@@ -110,7 +147,9 @@ def test_options_reach_the_detection(write, capsys):
     assert run(path, "--symmetrize") == 0
     assert run(path, "--symmetrize", "--solver", "mosek") == 2
     assert run(path, "--symmetrize", "--max-order", "0") == 2
-    assert "ceil(d/2) = 1" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--symmetrize averages" in error
+    assert "--max-order must be at least ceil(d/2) = 1" in error
 
 
 def test_an_open_question_has_its_own_exit_code(write, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tensoralg.completely_positive import cauchy, detect, hilbert, lehmer, minimum, pascal
-from tensoralg.completely_positive.hankel import nodes_and_weights
+from tensoralg.solvers.moment_curve import nodes_and_weights
 
 FORMULAS = {
     hilbert: lambda *i: Fraction(1, sum(i) - len(i) + 1),

@@ -1,5 +1,7 @@
 """Linear optimization over the completely positive cone: known optima, statuses, bad input."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ from tensoralg.completely_positive.cone_relaxation import (
     polynomial_to_form,
     relaxed,
 )
-from tensoralg.core.errors import ProblemTooLargeError, ShapeError
+from tensoralg.core.errors import NotSymmetricError, ProblemTooLargeError, ShapeError
 from tensoralg.core.indices import multi_indices
 from tensoralg.core.monomials import evaluate_monomials
 from tensoralg.core.symmetric_tensor import SymmetricTensor
@@ -173,6 +175,25 @@ def test_repeated_equations():
     assert result.value == pytest.approx(0.5, abs=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_equations_repeated_up_to_rounding_are_no_contradiction(seed):
+    rng = np.random.default_rng(seed)
+    n = 1 + seed % 3
+    atoms = rng.random((3, n))
+    X, rows = atoms.T @ atoms, []
+    for B in rng.standard_normal((3, n, n)):
+        B, factor = B + B.T, float(rng.uniform(0, 10))
+        value = float((B * X).sum())
+        rows += [(B, "==", value), (factor * B, "==", factor * value)]
+        rows.append((-factor * B, "<=", -factor * value))
+    result = minimize(np.eye(n), rows)
+    assert result.status == "optimal"
+    assert result.lower_bound <= np.trace(X) + 1e-9
+    # by more than rounding it is one
+    contrary = (rows[0][0], "==", rows[0][2] * (1 + 1e-6))
+    assert minimize(np.eye(n), [rows[0], contrary]).status == "infeasible"
+
+
 def every_entry(A):
     A = SymmetricTensor.from_dense(A)
     return [
@@ -195,6 +216,25 @@ def test_a_doubly_nonnegative_matrix_off_the_cone_is_infeasible():
     result = minimize(np.eye(5), every_entry(np.array(B, dtype=float)))
     assert result.status == "infeasible"
     assert result.relaxation_order == 2
+
+
+def test_without_a_feasible_tensor_the_lower_bound_is_what_is_known():
+    B = [[1, 1, 0, 0, 1], [1, 2, 1, 0, 0], [0, 1, 2, 1, 0], [0, 0, 1, 2, 1], [1, 0, 0, 1, 6]]
+    result = minimize(np.eye(5), every_entry(np.array(B, dtype=float)), max_order=1)
+    assert (result.status, result.value, result.tensor) == ("lower bound only", np.inf, None)
+    assert result.lower_bound == pytest.approx(np.trace(B), abs=1e-6)  # the trace
+    assert "higher max_order" in result.message
+
+
+def test_an_order_that_is_too_large_ends_the_search_with_its_size():
+    C = np.ones((20, 20))
+    C[:5, :5] = HORN
+    result = minimize(C, [(np.ones((20, 20)), "==", 1.0)], max_order=3)
+    assert (result.status, result.relaxation_order) == ("feasible", 1)
+    assert result.value == pytest.approx(0.0, abs=1e-9)
+    assert result.lower_bound == pytest.approx(-0.105573, abs=1e-6)
+    assert "k=2 of a tensor with n=20" in result.message
+    assert "GiB" in result.message
 
 
 def test_the_stability_number_of_petersens_graph():
@@ -220,7 +260,17 @@ def test_only_the_zero_tensor():
     [
         ([(np.eye(3), "==", 1.0)], ShapeError, "dimension 3"),
         ([(np.eye(2), "<", 1.0)], ValueError, "'<'"),
-        ([(np.eye(2), "==", np.nan)], ValueError, "finite"),
+        ([(np.eye(2), "==", np.nan)], ValueError, r"constraints\[0\]\[2\] .*finite.*nan"),
+        ([(np.eye(2), "==", None)], ValueError, r"constraints\[0\]\[2\] .*None"),
+        ([(np.eye(2), "==", "1")], ValueError, r"constraints\[0\]\[2\] .*'1'"),
+        ([(np.eye(2), "==", 1j)], ValueError, r"constraints\[0\]\[2\] .*1j"),
+        (
+            [([[1, 2], [3, 4]], "==", 1)],
+            NotSymmetricError,
+            r"constraints\[0\]\[0\]: .*symmetric.*from_dense",
+        ),
+        ([(5.0, "==", 1)], ShapeError, r"constraints\[0\]\[0\]: "),
+        ([([["a"]], "==", 1)], ValueError, r"constraints\[0\]\[0\]: "),
         ([(np.eye(2), "==")], ValueError, "sense, number"),
         ([(1j * np.eye(2), "==", 1.0)], ValueError, "real"),
     ],
@@ -230,8 +280,16 @@ def test_bad_constraints(constraints, error, words):
         minimize(np.eye(2), constraints)
 
 
+def test_fractions_and_integers_are_taken_as_numbers():
+    half = Fraction(1, 2)
+    result = minimize([[1, half], [half, 1]], [([[1, 1], [1, 1]], "==", half)])
+    assert result.status == "optimal"
+    assert result.value == pytest.approx(0.375, abs=1e-6)
+    assert type(result.value) is type(result.lower_bound) is float
+
+
 def test_bad_objectives_and_orders():
-    with pytest.raises(ValueError, match="complex"):
+    with pytest.raises(ValueError, match=r"C.*complex"):
         minimize(1j * np.eye(2), [])
     with pytest.raises(ValueError, match=r"ceil\(d/2\) = 2"):
         minimize(cubes(3), [], max_order=1)

@@ -107,6 +107,8 @@ def test_bad_input():
         relaxation_constraints(cp.Variable(5), 2, 3, 1)
     with pytest.raises(ValueError, match="affine"):
         relaxation_constraints(cp.square(cp.Variable(6)), 2, 3, 1)
+    with pytest.raises(ValueError, match="entries must be real"):
+        relaxation_constraints(cp.Variable(6, complex=True), 2, 3, 1)
     with pytest.raises(ValueError, match=r"ceil\(d/2\) = 2"):
         relaxation_constraints(cp.Variable(10), 3, 3, 1)
     with pytest.raises(ProblemTooLargeError):

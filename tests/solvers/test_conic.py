@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensoralg.core.errors import ProblemTooLargeError, ShapeError
+from tensoralg.core.index_maps import listed_multiplicities
+from tensoralg.core.indices import multi_indices
 from tensoralg.solvers import conic
 from tensoralg.solvers.conic import ConicBlock, ConicProblem, ConicResult, solve_conic
 from tensoralg.solvers.conic_scaling import problem_scales
+from tensoralg.solvers.moment_matrices import dehomogenize
+from tensoralg.solvers.moment_relaxation import build_relaxation
 from tensoralg.solvers.svec import (
     lower_columns,
     smat,
@@ -21,6 +25,7 @@ from tensoralg.solvers.svec import (
     svec_size,
     triangle_indices,
 )
+from tensoralg.solvers.uniform_shift import shift_problem
 
 # SCS is a first-order method: fewer digits are asked of it
 ACCURACY = {"clarabel": 1e-7, "sdpa": 1e-6, "scs": 1e-5}
@@ -232,6 +237,22 @@ def test_the_weight_of_the_objective_changes_no_answer(solver: str, weight: floa
     assert max(result.primal_residual, result.dual_residual, result.gap) < 1e-5
 
 
+@pytest.mark.parametrize(("n", "d", "k"), [(3, 3, 3), (4, 3, 3), (5, 3, 2)])
+def test_a_larger_weight_of_the_objective_gives_digits_to_the_multipliers(
+    monkeypatch: pytest.MonkeyPatch, n: int, d: int, k: int
+) -> None:
+    monkeypatch.setattr(conic, "_SECOND", math.inf)  # no second attempt
+    counts = np.array([len(set(a)) for a in multi_indices(n, d).tolist()])
+    entries = np.array([1, 0.3, 0.35])[counts - 1]
+    known = dehomogenize(entries / (entries @ listed_multiplicities(n, d)), n, d)
+    problem = shift_problem(build_relaxation(known, n - 1, d, k))
+    light, heavy = (solve_conic(problem, objective_weight=w) for w in (1.0, 128.0))
+    assert heavy.dual_residual < 1e-3 * light.dual_residual
+    assert heavy.y[0] == pytest.approx(light.y[0], abs=1e-7)
+    seen = [np.linalg.norm(problem_scales(problem, w).scaled(problem).c) for w in (1.0, 128.0)]
+    assert seen == pytest.approx([1.0, 128.0])
+
+
 def test_tiny_coefficients_are_left_out_inside_only() -> None:
     problem, optimum = known_pair(5, 3, (3,))
     G = problem.blocks[0].G.toarray()
@@ -437,3 +458,18 @@ def test_against_cvxpy(seed: int) -> None:
     assert result.objective == pytest.approx(oracle.value, abs=1e-6)
     for Z, constraint in zip(result.multipliers, constraints[:2], strict=False):
         np.testing.assert_allclose(Z, constraint.dual_value, atol=1e-4)
+
+
+def test_what_sdpa_leaves_inaccurate_goes_to_clarabel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("cholesky miss condition")
+
+    monkeypatch.setattr(conic, "_installed", lambda name: True)
+    monkeypatch.setitem(conic._ADAPTERS, "sdpa", broken)
+    matrix = symmetric(np.random.default_rng(0), 40)
+    result = solve_conic(largest_eigenvalue(matrix))
+    assert result.status == "solved"
+    assert result.objective == pytest.approx(np.linalg.eigvalsh(matrix)[-1])
+    named = solve_conic(largest_eigenvalue(matrix), solver="sdpa")
+    assert named.status == "failed"
+    assert "cholesky miss condition" in named.message

@@ -1,3 +1,4 @@
+from fractions import Fraction
 from itertools import combinations
 from math import comb, factorial, prod
 
@@ -12,7 +13,7 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import multi_indices, multiplicities
 from tensoralg.solvers.atom_polish import polish_atoms
 from tensoralg.solvers.conditional_gradient import ascend, conditional_gradient, merge_directions
-from tensoralg.solvers.moment_curve import binary_atoms, hankel_form
+from tensoralg.solvers.moment_curve import binary_atoms, curve_atoms, hankel_form
 from tensoralg.solvers.nonnegative_decomposition import multi_start_decomposition
 from tensoralg.solvers.power_sums import power_sum
 
@@ -205,16 +206,27 @@ def test_binary_tensors_of_any_rank(order, rank, seed):
     assert (atoms >= 0).all()
 
 
-def test_rescaled_hankel_tensors_are_recognised():
+@pytest.mark.parametrize("places", [[0, 1, 2, 3], [2, 0, 3, 1]])
+def test_rescaled_hankel_tensors_are_recognised(places):
     rng = np.random.default_rng(3)
-    c, h = rng.uniform(0.5, 2, 4), rng.uniform(0.5, 2, 10)
+    c = rng.uniform(0.5, 2, 4)
+    h = (rng.random(5)[:, None] ** np.arange(10)).sum(axis=0)  # moments are log-convex
     indices = multi_indices(4, 3)
-    problem = power_sum(c[indices].prod(axis=1) * h[indices.sum(axis=1)], 4, 3)
-    factors, sequence = hankel_form(problem)
-    rebuilt = factors[indices].prod(axis=1) * sequence[indices.sum(axis=1)]
-    np.testing.assert_allclose(rebuilt, problem.values, rtol=1e-12)
-    assert hankel_form(power_sum(rng.random(20), 4, 3)) is None
-    assert hankel_form(power_sum(np.eye(3)[np.triu_indices(3)], 3, 2)) is None
+    entries = c[indices].prod(axis=1) * h[np.array(places)[indices].sum(axis=1)]
+    form = hankel_form(list(map(Fraction, entries.tolist())), 4, 3)
+    sequence = np.array(form.moments, dtype=float)
+    rebuilt = form.factors[indices].prod(axis=1) * sequence[form.places[indices].sum(axis=1)]
+    np.testing.assert_allclose(rebuilt, entries, rtol=1e-11)
+    for other in (rng.random(20), np.eye(4).ravel()[:10], -entries):
+        n, d = (4, 3) if len(other) == 20 else (4, 2)
+        assert hankel_form(list(map(Fraction, other.tolist())), n, d) is None
+
+
+def test_a_hankel_tensor_with_a_node_at_infinity():
+    exact = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 0.5, 0.25, 0.125], [0.0, 0.0, 0.0, 2.0]])
+    entries = entries_of(exact, 3)
+    _, residual = curve_atoms(power_sum(entries, 4, 3), 1e-12)
+    assert residual < 1e-12
 
 
 @pytest.mark.parametrize(("n", "order"), [(3, 3), (4, 3), (3, 4)])
