@@ -6,10 +6,10 @@ was used while the code was written. One thread.
 
 The reference of a seed is the fit that float64 alternating least squares reaches from the true
 factors: the optimum, computed apart. A run is stuck if it ends 1e-3 or more below after the
-finish; gaps are over the other runs. Random starts get stuck in float64 too, so that its rows are what the others are
-to be compared with. "stored": A, H and the sampled data are rounded. "residual": only the error
-and H are, where they are multiplied. The exact finish is ten sweeps in float32, as `decompose`
-does them.
+finish; gaps are over the other runs. Random starts get stuck in float64 too, so that its rows are
+what the others are to be compared with. "stored": A, H and the sampled data are rounded.
+"residual": only the error and H are, where they are multiplied. The exact finish is ten sweeps in
+float32, as `decompose` does them.
 """
 
 import argparse

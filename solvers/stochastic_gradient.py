@@ -256,7 +256,7 @@ def _solution(
     message = {
         "converged": "the fit has stopped growing, with smaller steps too",
         "stopped": f"the callback stopped it after epoch {n_iter}",
-        "max_iter": f"the fit still grew after {n_iter} epochs; raise max_iter or tol",
+        "max_iter": f"the fit had not settled after {n_iter} epochs; raise max_iter or tol",
     }[status]
     if n_iter and pace.divergences == n_iter:
         message = f"all {n_iter} epochs diverged; lower the step of the schedule"
