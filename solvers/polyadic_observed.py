@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 __all__ = ["ObservedCells", "is_worth_listing"]
@@ -18,8 +17,6 @@ _SMALL = 2**20
 _PULL = 1e-10
 _INNER_PASSES = 30
 _INNER_TOL = 1e-3
-
-_loops = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 
 
 def is_worth_listing(tensor: Any, mask: Any, rank: int) -> bool:
@@ -83,6 +80,9 @@ class ObservedCells:
     """
 
     def __init__(self, tensor: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        from tensoralg.solvers import polyadic_row_loops  # numba is slow to load
+
+        self._loops: Any = polyadic_row_loops
         self._shape = tensor.shape
         where = np.flatnonzero(mask)
         self._values = tensor[np.asarray(mask)].astype(np.float64)
@@ -107,7 +107,7 @@ class ObservedCells:
         float
             Next to nothing for a model at random.
         """
-        inner, norm = _model_products(self._rows, self._values, np.concatenate(factors))
+        inner, norm = self._loops.model_products(self._rows, self._values, np.concatenate(factors))
         return float(inner / norm) if norm > 0.0 else 0.0
 
     def squared_error(self, factors: Sequence[FloatArray]) -> float:
@@ -123,7 +123,7 @@ class ObservedCells:
         float
             In float64.
         """
-        return float(_squared_error(self._rows, self._values, np.concatenate(factors)))
+        return float(self._loops.squared_error(self._rows, self._values, np.concatenate(factors)))
 
     def solve(
         self,
@@ -163,11 +163,11 @@ class ObservedCells:
             systems = np.zeros((stop - start, rank, rank))
             right = np.zeros((stop - start, rank))
             first = self._offsets[mode] + start
-            _add_cells(self._rows, self._values, stacked, mode, first, systems, right)
+            self._loops.add_cells(self._rows, self._values, stacked, mode, first, systems, right)
             _add_pull(systems, right, old[start:stop], max(pull, _PULL))
             if nonnegative:
                 result[start:stop] = old[start:stop]
-                _descend(systems, right, result[start:stop], _INNER_PASSES, _INNER_TOL)
+                self._loops.descend(systems, right, result[start:stop], _INNER_PASSES, _INNER_TOL)
             else:
                 result[start:stop] = np.linalg.solve(systems, right[:, :, None])[:, :, 0]
         return result
@@ -182,90 +182,3 @@ def _add_pull(systems: FloatArray, right: FloatArray, old: FloatArray, share: fl
     diagonal = np.arange(rank)
     systems[:, diagonal, diagonal] += pull[:, None]
     right += pull[:, None] * old
-
-
-@_loops
-def _model_products(rows, values, stacked):  # type: ignore[no-untyped-def]
-    """Inner product of the cells and a model, and the model's square over them."""
-    order, count = rows.shape
-    rank = stacked.shape[1]
-    inner = 0.0
-    square = 0.0
-    for e in range(count):
-        model = 0.0
-        for s in range(rank):
-            product = 1.0
-            for k in range(order):
-                product *= stacked[rows[k, e], s]
-            model += product
-        inner += values[e] * model
-        square += model * model
-    return inner, square
-
-
-@_loops
-def _squared_error(rows, values, stacked):  # type: ignore[no-untyped-def]
-    """Sum over the cells, with the factors' rows below each other."""
-    order, count = rows.shape
-    rank = stacked.shape[1]
-    total = 0.0
-    product = np.empty(rank)
-    for e in range(count):
-        product[:] = stacked[rows[0, e]]
-        for k in range(1, order):
-            row = stacked[rows[k, e]]
-            for s in range(rank):
-                product[s] *= row[s]
-        model = 0.0
-        for s in range(rank):
-            model += product[s]
-        total += (values[e] - model) ** 2
-    return total
-
-
-@_loops
-def _add_cells(rows, values, stacked, mode, first, systems, right):  # type: ignore[no-untyped-def]
-    """Add every cell to the system of its row, where that is among those wanted."""
-    order, count = rows.shape
-    wanted, rank = right.shape
-    product = np.empty(rank)
-    for e in range(count):
-        i = rows[mode, e] - first
-        if i < 0 or i >= wanted:
-            continue
-        product[:] = 1.0
-        for k in range(order):
-            if k != mode:
-                row = stacked[rows[k, e]]
-                for s in range(rank):
-                    product[s] *= row[s]
-        for s in range(rank):
-            left = product[s]
-            line = systems[i, s]
-            for t in range(rank):
-                line[t] += left * product[t]
-        value = values[e]
-        for s in range(rank):
-            right[i, s] += value * product[s]
-
-
-@_loops
-def _descend(systems, right, result, passes, tol):  # type: ignore[no-untyped-def]
-    """Coordinate descent over nonnegative rows, each with its own system."""
-    count, rank = right.shape
-    for i in range(count):
-        row = result[i]
-        for _ in range(passes):
-            largest = 0.0
-            scale = 0.0
-            for s in range(rank):
-                line = systems[i, s]
-                gradient = right[i, s]
-                for t in range(rank):
-                    gradient -= line[t] * row[t]
-                new = max(row[s] + gradient / line[s], 0.0)
-                largest = max(largest, abs(new - row[s]))
-                scale = max(scale, new)
-                row[s] = new
-            if largest <= tol * scale:
-                break

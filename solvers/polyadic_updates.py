@@ -4,14 +4,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from tensoralg.gpu.namespaces import device_of, namespace_of, to_numpy
 
-__all__ = ["gram_matrix", "solve_factor", "solve_nonnegative_factor", "unit_columns"]
+__all__ = [
+    "cancellation",
+    "gram_matrix",
+    "hadamard",
+    "solve_factor",
+    "solve_nonnegative_factor",
+    "unit_columns",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -80,6 +85,8 @@ def solve_factor(gram: FloatArray, product: Any, *, precision: str = "float64") 
     >>> solve_factor(np.ones((2, 2)), np.array([[2.0, 2.0]])).round(12).tolist()
     [[1.0, 1.0]]
     """
+    from scipy.linalg import lapack  # slow to import
+
     rank = len(gram)
     cholesky, info = lapack.dpotrf(gram, lower=1)
     regular = info == 0 and min(cholesky.diagonal()) ** 2 > _DEPENDENT[precision]
@@ -131,7 +138,11 @@ def solve_nonnegative_factor(gram: FloatArray, product: Any, factor: Any) -> Any
     """
     if isinstance(product, np.ndarray):
         result = np.array(factor, dtype=np.float64, order="C")
-        _hals_rows(gram, np.ascontiguousarray(product), result, _INNER_PASSES, _INNER_TOL)
+        from tensoralg.solvers import polyadic_row_loops  # numba is slow to load
+
+        polyadic_row_loops.descend_alike(
+            gram, np.ascontiguousarray(product), result, _INNER_PASSES, _INNER_TOL
+        )
         return result
     xp = namespace_of(product)
     columns = [factor[:, s] for s in range(len(gram))]
@@ -150,29 +161,6 @@ def solve_nonnegative_factor(gram: FloatArray, product: Any, factor: Any) -> Any
         if largest <= _INNER_TOL * scale:
             break
     return xp.stack(columns, axis=1)
-
-
-@numba.njit(cache=True, nogil=True)
-def _hals_rows(gram, product, factor, passes, tol):  # type: ignore[no-untyped-def]
-    """Coordinate descent, row by row: rows do not meet, so each stops when it is done."""
-    rank = len(gram)
-    for i in range(len(factor)):
-        row = factor[i]
-        for _ in range(passes):
-            largest = 0.0
-            scale = 0.0
-            for s in range(rank):
-                if gram[s, s] <= 0.0:
-                    continue
-                total = product[i, s]
-                for k in range(rank):
-                    total -= row[k] * gram[k, s]
-                new = max(row[s] + total / gram[s, s], 0.0)
-                largest = max(largest, abs(new - row[s]))
-                scale = max(scale, new)
-                row[s] = new
-            if largest <= tol * scale:
-                break
 
 
 def unit_columns(factor: Any, dtype: Any, fallback: Any = None) -> tuple[Any, FloatArray]:

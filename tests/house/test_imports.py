@@ -32,9 +32,10 @@ CORE = [f"tensoralg.core.{module.name}" for module in pkgutil.iter_modules(tenso
         "import tensoralg",
         "import tensoralg; dir(tensoralg); tensoralg.errors",
         "import tensoralg.gpu.namespaces",
+        "import tensoralg.polyadic",
         "import " + ", ".join(CORE),
     ],
-    ids=["package", "names", "namespaces", "core"],
+    ids=["package", "names", "namespaces", "polyadic", "core"],
 )
 def test_light_imports_load_no_heavy_library(statement):
     assert not loaded_after(statement) & HEAVY
