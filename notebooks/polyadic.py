@@ -92,20 +92,21 @@ assert scan.core_consistencies[2] > 90
 # ## Missing cells
 #
 # Responses of eight cell types to thirteen forms of interleukin-2 at four times and twelve doses;
-# 192 of the 4992 cells were not measured. They are marked in a mask, and never used.
+# 192 of the 4992 cells were not measured. They are marked in a mask, and never used. Responses are
+# nonnegative, and so are the factors: without that, two terms of opposite sign would nearly cancel.
 
 # %%
 data = load_IL2data()
 responses = np.asarray(data.tensor)
 observed = np.isfinite(responses)
-found = decompose(responses, 3, mask=observed, n_starts=5, max_iter=2000, tol=1e-7, rng=0)
+found = decompose(responses, 3, mask=observed, nonnegative=True, n_starts=5, tol=1e-7, rng=0)
 print(f"{(~observed).sum()} cells missing; fit of the observed ones {found.fit:.4f}")
-assert found.fit > 0.76
+assert found.fit > 0.75
 
 figure, panels = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 for axes, mode, title in zip(panels, (3, 2), ("cell types", "doses"), strict=True):
     columns = found.tensor.factors[mode]
-    image = axes.imshow(columns, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
+    image = axes.imshow(columns, cmap="Blues", vmin=0, aspect="auto")
     axes.set(title=title, xticks=range(3), xlabel="term")
     if mode == 3:
         axes.set_yticks(range(len(columns)), data.ticks[3])
