@@ -18,6 +18,7 @@ NAMES = (
     "polyadic_real",
     "polyadic_sparse",
     "polyadic_memory",
+    "gpu_polyadic",
     "polyadic_precision",
     "thin_tensors",
 )
