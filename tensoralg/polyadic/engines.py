@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tensoralg.core.kruskal_products import unit_columns
 from tensoralg.core.kruskal_tensor import KruskalTensor
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.polyadic.inputs import PreparedTensor
@@ -18,7 +19,7 @@ from tensoralg.solvers.polyadic_starts import polyadic_start
 
 __all__ = ["Task", "run_tasks"]
 
-_FINISH_SWEEPS = 10
+_FINISH_SWEEPS = 50  # at most; they end where the fit no longer grows
 _LARGE_MATRIX = 1000
 
 
@@ -46,6 +47,8 @@ class Task:
         Whether factors stay nonnegative.
     exact_finish : bool
         Whether sweeps in full precision follow.
+    schedule : StochasticSchedule or None
+        Samples and steps of stochastic gradients.
     """
 
     tensor: PreparedTensor
@@ -57,6 +60,7 @@ class Task:
     tol: float
     nonnegative: bool
     exact_finish: bool
+    schedule: Any = None
 
 
 def run_tasks(
@@ -89,6 +93,8 @@ def run_tasks(
     ValueError
         A callback together with a client: it could not stop what runs elsewhere.
     """
+    if not _is_random(task):
+        seeds = seeds[:1]
     if client is not None:
         if callback is not None:
             raise ValueError("callback is not supported with client: starts run elsewhere")
@@ -99,14 +105,19 @@ def run_tasks(
         return gathered
     if task.plan.method == "compressed" and task.tensor.order > 1:
         return [_compressed(task, seeds[0], n_starts=len(seeds), callback=callback)]
-    if task.plan.method == "svd" or task.tensor.order == 1 or isinstance(task.init, KruskalTensor):
-        seeds = seeds[:1]  # nothing is random
     solutions = []
     for seed in seeds:
         solutions.append(run_task(task, seed, callback=callback))
         if solutions[-1].status == "stopped":
             break
     return solutions
+
+
+def _is_random(task: Task) -> bool:
+    """Whether two starts can differ."""
+    if task.tensor.order == 1 or task.plan.method == "svd":
+        return False
+    return task.plan.method == "sgd" or not isinstance(task.init, KruskalTensor)
 
 
 def run_task(
@@ -142,7 +153,23 @@ def run_task(
         rng=rng,
         nonnegative=task.nonnegative,
     )
+    if isinstance(task.init, KruskalTensor):
+        start = _at_data_scale(start, task.tensor.exponent)
     return (_stochastic if method == "sgd" else _alternating)(task, start, rng, callback)
+
+
+def _at_data_scale(factors: list[Any], exponent: int) -> list[Any]:
+    """Divide a model by 2**exponent, as the tensor was, and share its terms evenly."""
+    xp = namespace_of(*factors)
+    share: Any = 2.0 ** (-exponent / len(factors))
+    units = []
+    for factor in factors:
+        unit, lengths = unit_columns(xp, factor)
+        units.append(unit)
+        share = share * lengths ** (1.0 / len(factors))
+    # of a term with a zero column the other columns stay directions
+    share = xp.where(share > 0, share, xp.ones_like(share))
+    return [unit * share for unit in units]
 
 
 def _compressed(
@@ -191,6 +218,7 @@ def _stochastic(
         policy=task.policy,
         callback=callback,
         rng=rng,
+        schedule=task.schedule,
     )
     return _finished(task, found)
 
