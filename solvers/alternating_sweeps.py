@@ -93,7 +93,8 @@ class AlternatingSweeps:
         self._filled: FilledTensor | None = None
         self._cells: ObservedCells | None = None
         self._pull = 0.0
-        if mask is not None and is_worth_listing(tensor, mask, self.rank):
+        # listed cells are multiplied in float64: a coarse policy would be ignored
+        if mask is not None and not self.is_coarse and is_worth_listing(tensor, mask, self.rank):
             self._cells = ObservedCells(tensor, mask)
             self.dtype = np.float64
             scale = self._cells.scale([self._wide(factor) for factor in factors])

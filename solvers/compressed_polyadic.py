@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,8 @@ def compressed_polyadic(
     -------
     PolyadicSolution
         `history` has the steps of the start that was kept and of the finish; `message` names the
-        fits of all starts and what was compressed.
+        fits of all starts and what was compressed. `starts` has the final fit of the start that
+        was kept and those that the others reached on the core.
 
     References
     ----------
@@ -119,7 +121,7 @@ def compressed_polyadic(
             policy=policy,
             mask=None if mask is None else mask.T,
         )
-        return _with(solution, factors=solution.factors[::-1])
+        return replace(solution, factors=solution.factors[::-1])
     generator = np.random.default_rng(rng)
     run = _Run(tensor, rank, max_iter, tol, callback, generator, policy, mask)
     return run.solve(n_starts)
@@ -139,12 +141,6 @@ def _turned_callback(callback: Callback | None) -> Callback | None:
     if callback is None:
         return None
     return lambda k, fit, factors: callback(k, fit, factors[::-1])
-
-
-def _with(solution: PolyadicSolution, **changes: Any) -> PolyadicSolution:
-    """Copy a solution with other contents."""
-    fields = ("factors", "fit", "status", "n_iter", "history", "message")
-    return PolyadicSolution(**{**{f: getattr(solution, f) for f in fields}, **changes})
 
 
 class _Run:
@@ -167,6 +163,7 @@ class _Run:
         self.norm = math.sqrt(squared_norm(tensor, mask=mask))
         self.history: list[float] = []
         self.notes: list[str] = []
+        self.fits: list[float] = []  # of several starts, the one that is kept first
         self.competition = Competition(max_iter, tol)
         self.widths: list[int] = []  # of the first core
         self.is_clear = False  # whether only noise lies beyond the rank
@@ -273,6 +270,7 @@ class _Run:
     def _note_fits(self, fits: Sequence[float]) -> None:
         """Report the fits of several starts."""
         if len(fits) > 1:
+            self.fits = list(fits)
             self.notes.append("fits of the starts: " + ", ".join(f"{fit:.6f}" for fit in fits))
 
     def _full_fit(self, sketch: TensorSketch, core_fit: float) -> float:
@@ -365,12 +363,13 @@ class _Run:
         """Put the history together and name what was done."""
         found = iteration.solution(status)
         history = np.array([*self.history, *iteration.history])
-        return _with(
+        return replace(
             found,
             factors=tuple(_beside(self.tensor, factor) for factor in found.factors),
             n_iter=len(history),
             history=history,
             message="; ".join([found.message, *self.notes]),
+            starts=np.array([found.fit, *self.fits[1:]] if self.fits else []),
         )
 
 

@@ -1,6 +1,6 @@
 """What every engine of polyadic decomposition returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ class PolyadicSolution:
         The fit after every iteration.
     message : str
         What happened, and what to do about it.
+    starts : array of float64, shape (k,)
+        Where several starts were run: the fits of all that were run to their ends, the one that
+        was kept first. Empty where there was one.
 
     Examples
     --------
@@ -53,6 +56,7 @@ class PolyadicSolution:
     n_iter: int
     history: NDArray[np.float64]
     message: str
+    starts: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
     @property
     def rank(self) -> int:

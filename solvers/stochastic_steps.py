@@ -86,11 +86,37 @@ class StochasticSchedule:
             raise ValueError(f"sign_epochs must be an integer >= 0; got {self.sign_epochs!r}")
 
     def fibres(self, rank: int) -> int:
-        """Count the fibres of a step at a rank."""
+        """Count the fibres of a step.
+
+        Parameters
+        ----------
+        rank : int
+            Number of terms.
+
+        Returns
+        -------
+        int
+            `n_fibres`, or its default at this rank.
+        """
         return self.n_fibres or max(_SMALLEST_SAMPLE, 4 * rank)
 
     def steps(self, shape: Sequence[int], rank: int, *, gathered: bool = False) -> int:
-        """Count the steps of an epoch, whose fibres may have to be in memory together."""
+        """Count the steps of an epoch.
+
+        Parameters
+        ----------
+        shape : sequence of N int
+            Shape of the tensor.
+        rank : int
+            Number of terms.
+        gathered : bool, default False
+            Whether the fibres of all steps are in memory together.
+
+        Returns
+        -------
+        int
+            At least one.
+        """
         read = self.fibres(rank) * sum(shape) / len(shape)
         count = self.steps_per_epoch
         if count is None:

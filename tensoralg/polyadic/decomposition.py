@@ -4,6 +4,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from tensoralg.core.errors import ConvergenceWarning
 from tensoralg.core.kruskal_tensor import KruskalTensor
 from tensoralg.core.validation import positive_integer
 from tensoralg.gpu.namespaces import namespace_of
-from tensoralg.gpu.precision import precision_policy
+from tensoralg.gpu.precision import PrecisionPolicy, precision_policy
 from tensoralg.polyadic.engines import Task, run_tasks
 from tensoralg.polyadic.inputs import PreparedTensor, prepare_tensor
 from tensoralg.polyadic.planning import Plan, plan_decomposition
 from tensoralg.polyadic.result import PolyadicResult
 from tensoralg.solvers.polyadic_residual import relative_residual
 from tensoralg.solvers.polyadic_solution import PolyadicSolution
+from tensoralg.solvers.stochastic_steps import StochasticSchedule
 
 __all__ = ["decompose"]
 
@@ -31,7 +33,7 @@ def decompose(
     rank: int,
     *,
     method: str = "auto",
-    precision: str | None = None,
+    precision: str | PrecisionPolicy | None = None,
     mask: Any = None,
     init: KruskalTensor | str | None = None,
     n_starts: int = 1,
@@ -41,6 +43,7 @@ def decompose(
     rng: int | np.random.Generator | None = None,
     nonnegative: bool = False,
     exact_finish: bool = True,
+    schedule: StochasticSchedule | None = None,
     client: Any = None,
 ) -> PolyadicResult:
     """Write a tensor as a sum of r rank-one terms, in the least-squares sense.
@@ -57,10 +60,10 @@ def decompose(
         "als": alternating least squares. "compressed": a small core by random sketches, generalised
         eigenvalues and Levenberg-Marquardt there, exact sweeps on X. "sgd": stochastic gradients of
         sampled fibres. "auto" says in the message what it chose and why.
-    precision : str, optional
+    precision : str or PrecisionPolicy, optional
         "float64", "float32", "tf32", "bfloat16", "float16", "float8" or "int8": what the operands
-        of the large products are rounded to. None: float32 where X is, and where float64 would
-        not change the result.
+        of the large products are rounded to; a policy may also ask for stochastic rounding. None:
+        X's own dtype. "compressed" rounds in its sketches only; sparse tensors take none.
     mask : bool array_like of X's shape, optional
         True: observed. What the other cells hold does not matter. "auto" takes "als" where many
         are missing; "sgd" takes no mask.
@@ -71,7 +74,8 @@ def decompose(
     max_iter : int, default 500
         Most iterations of one start.
     tol : float, default 1e-8
-        The iteration ends where it improves the fit by less; 0 never ends it early.
+        The iteration ends where it improves the fit by less. With 0, "als" and "sgd" take all
+        iterations, "compressed" ends where rounding allows no growth.
     callback : callable, optional
         Called as ``callback(iteration, fit, factors)`` after every iteration; a truthy return
         ends the work, and the best tensor so far is returned with status "stopped".
@@ -80,7 +84,10 @@ def decompose(
     nonnegative : bool, default False
         Keep all factors nonnegative (hierarchical alternating least squares). Uses "als".
     exact_finish : bool, default True
-        End with sweeps in full precision, which removes what a low precision left.
+        End "als" and "sgd" with sweeps in full precision, which remove what a low precision left.
+        "compressed" always ends exactly.
+    schedule : StochasticSchedule, optional
+        Samples, steps and the stage of signs of "sgd".
     client : dask.distributed.Client, optional
         Where the starts run, side by side.
 
@@ -99,7 +106,7 @@ def decompose(
     ValueError
         A rank below 1; NaN or infinite observed entries (the index is named); a mask that is False
         everywhere; complex data; an unknown method, precision or start; a method that cannot do
-        what is asked.
+        what is asked; a schedule without "sgd".
 
     Warns
     -----
@@ -136,10 +143,13 @@ def decompose(
     starts = positive_integer("n_starts", n_starts)
     iterations = positive_integer("max_iter", max_iter)
     tolerance = _tolerance(tol)
-    policy = None if precision is None else precision_policy(precision)
+    policy = precision_policy(precision) if isinstance(precision, str) else precision
+    name = None if policy is None else policy.name
+    if schedule is not None and method != "sgd":
+        raise ValueError(f"schedule is for method 'sgd' only; got method {method!r}")
     tensor = prepare_tensor(X, mask)
     plan = plan_decomposition(
-        tensor, method, nonnegative=nonnegative, has_start=init is not None, precision=precision
+        tensor, method, nonnegative=nonnegative, has_start=init is not None, precision=name
     )
     if _is_zero(tensor):
         return _zero_result(tensor, r)
@@ -154,10 +164,14 @@ def decompose(
         tol=tolerance,
         nonnegative=nonnegative,
         exact_finish=exact_finish,
+        schedule=schedule,
     )
     solutions = run_tasks(task, seeds, callback=callback, client=client)
     fits = np.array([solution.fit for solution in solutions])
     best = solutions[int(np.argmax(fits))]
+    if solutions[-1].status == "stopped" and best is not solutions[-1]:
+        message = f"{best.message}; the callback stopped start {len(solutions)} of {starts}"
+        best = replace(best, status="stopped", message=message)
     result = _result(tensor, best, plan, fits)
     _LOGGER.debug("%s", result.message)
     if best.status == "degenerate" or (best.status == "max_iter" and tolerance > 0.0):
@@ -233,20 +247,22 @@ def _result(
         history=np.asarray(solution.history, dtype=np.float64),
         message=message + (spread if len(fits) > 1 else ""),
         method=plan.method,
-        starts=fits,
+        starts=solution.starts if len(solution.starts) else fits,
     )
 
 
 def _at_scale(xp: Any, unit: KruskalTensor, exponent: int, dtype: Any) -> KruskalTensor:
     """Multiply the weights by a power of two; where they leave the range, the factors share it."""
     half = exponent // 2
-    weights = (unit.weights * 2.0**half) * 2.0 ** (exponent - half)
     limits = xp.finfo(dtype)
-    largest = float(xp.max(weights))
     factors = [xp.astype(f, dtype, copy=False) for f in unit.factors]
-    if float(limits.smallest_normal) * 2.0**24 <= largest <= float(limits.max) or largest == 0.0:
+    mantissa, power = math.frexp(float(xp.max(unit.weights)))
+    smallest = math.frexp(float(limits.smallest_normal))[1] + 24
+    largest = math.frexp(float(limits.max))[1]  # the mantissa of the limit is rounded up to 1
+    if mantissa == 0.0 or smallest <= power + exponent < largest:
+        weights = (unit.weights * 2.0**half) * 2.0 ** (exponent - half)
         return KruskalTensor(xp.astype(weights, dtype, copy=False), factors)
     # beyond the dtype's range: unit columns are given up for a tensor that can be stored
-    share = 2.0 ** math.ceil((exponent + math.log2(float(xp.max(unit.weights)))) / (unit.order + 1))
+    share = 2.0 ** math.ceil((exponent + power) / (unit.order + 1))
     rest = (unit.weights * 2.0**half / share**unit.order) * 2.0 ** (exponent - half)
     return KruskalTensor(xp.astype(rest, dtype), [xp.astype(f * share, dtype) for f in factors])

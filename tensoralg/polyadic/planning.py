@@ -72,6 +72,11 @@ def plan_decomposition(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    if tensor.is_sparse and precision not in (None, tensor.dtype):
+        raise ValueError(
+            f"precision {precision!r} does not work with a sparse tensor, whose products run in "
+            f"its own {tensor.dtype}; use None"
+        )
     if method == "als":
         return Plan("als", "it was asked for")
     intended = "compressed" if method == "auto" else method
@@ -82,7 +87,9 @@ def plan_decomposition(
         return Plan(method, "it was asked for")
     is_plain = _is_plain_matrix(tensor, nonnegative) and not has_start
     if tensor.order == 1 or (tensor.order == 2 and is_plain):
-        return Plan("svd", "of a tensor with at most two modes the singular values are the answer")
+        reason = "of a tensor with at most two modes the singular values are the answer"
+        ignored = "" if precision is None else f", in float64 and not in {precision}"
+        return Plan("svd", reason + ignored)
     if obstacle is not None:
         return Plan("als", f"chosen because of {obstacle}")
     if precision is not None and precision not in ("float64", "float32"):

@@ -29,13 +29,16 @@ class PolyadicResult:
     n_iter : int
         Iterations of the start that was kept.
     history : ndarray of float64, shape (n_iter,)
-        The fit after every iteration of the start that was kept.
+        The fit after every iteration of the start that was kept. Most entries are estimates in
+        the precision of the work; the last is `fit` up to the rounding of the result.
     message : str
         The method that was used and why, what happened, and what to try next.
     method : str
         The method that was used: "als", "compressed", "sgd" or "svd".
-    starts : ndarray of float64, shape (n_starts,)
-        The final fit of every start, the one that was kept included.
+    starts : ndarray of float64, shape (k,)
+        The fit of every start that was run to its end, the one that was kept included. "compressed"
+        takes only that one to the tensor itself: the others have the fits of the core. It runs
+        more starts than were asked for where these are cheap.
     """
 
     tensor: KruskalTensor
