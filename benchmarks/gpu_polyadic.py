@@ -32,6 +32,7 @@ from tensoralg.solvers.polyadic_residual import relative_residual
 from tensoralg.solvers.stochastic_steps import BlockSteps, StochasticSchedule
 
 SIZE, RANK, SEED = 1000, 64, 9000
+SMALL = (40, 50, 60)  # what is checked against the host
 BUDGET = 420.0  # seconds after which no part is begun
 NO_DEVICE = "No CUDA device that CuPy can use: nothing was measured."
 ALLOWED = {
@@ -86,10 +87,9 @@ def relative(found: Any, exact: Any) -> float:
 def small_problem() -> tuple[Any, list[Any]]:
     """A float32 tensor of five terms with noise, and factors of eight columns."""
     rng = np.random.default_rng(SEED)
-    shape = (40, 50, 60)
-    X = KruskalTensor(None, [rng.standard_normal((n, 5)) for n in shape]).to_dense()
-    X += 0.1 * rng.standard_normal(shape)
-    factors = [rng.standard_normal((n, 8)).astype(np.float32) for n in shape]
+    X = KruskalTensor(None, [rng.standard_normal((n, 5)) for n in SMALL]).to_dense()
+    X += 0.1 * rng.standard_normal(SMALL)
+    factors = [rng.standard_normal((n, 8)).astype(np.float32) for n in SMALL]
     return X.astype(np.float32), factors
 
 
