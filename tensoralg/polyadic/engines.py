@@ -77,7 +77,8 @@ def run_tasks(
     task : Task
         What to do.
     seeds : sequence of Generator
-        One per start; the result depends on nothing else.
+        One per start; the result depends on nothing else. Starts of the compressed method share
+        one sketch here, and make their own on a cluster.
     callback : callable, optional
         Its truthy return ends this start and leaves out the following ones.
     client : dask.distributed.Client, optional

@@ -19,7 +19,6 @@ __all__ = ["PreparedTensor", "prepare_tensor"]
 _RESIDENT_BYTES = 2**28
 # magnitudes within these powers of two keep all squares and products far from the limits
 _MODERATE = 16
-_CHECKED_ENTRIES = 2**22
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -79,6 +79,7 @@ def rank_scan(
     *,
     n_starts: int = 3,
     rng: int | np.random.Generator | None = None,
+    client: Any = None,
     **options: Any,
 ) -> RankScan:
     """Decompose a tensor at several ranks.
@@ -93,6 +94,9 @@ def rank_scan(
         Starts of every rank, each a decomposition of its own.
     rng : int, Generator or None
         Source of all random choices.
+    client : dask.distributed.Client, optional
+        Where all starts of all ranks run, side by side, with the same numbers as here. Warnings
+        stay there; the statuses come back.
     **options
         Handed on to `decompose`.
 
@@ -104,7 +108,7 @@ def rank_scan(
     Raises
     ------
     ValueError
-        No rank, or what `decompose` raises.
+        No rank, a callback together with a client, or what `decompose` raises.
 
     Examples
     --------
@@ -121,9 +125,11 @@ def rank_scan(
     starts = positive_integer("n_starts", n_starts)
     generator = np.random.default_rng(rng)
     tensor = prepare_tensor(X, options.get("mask"))
+    jobs = [(rank, seed) for rank in listed for seed in generator.spawn(starts)]
+    found = _decompose_all(_Request(X, options), jobs, client)
     results, consistencies, agreements = [], [], []
     for rank in listed:
-        tries = [decompose(X, rank, rng=seed, **options) for seed in generator.spawn(starts)]
+        tries = [result for (r, _), result in zip(jobs, found, strict=True) if r == rank]
         best = max(tries, key=lambda result: result.fit)
         others = [best.tensor.match_score(t.tensor) for t in tries if t is not best]
         results.append(best)
@@ -136,6 +142,32 @@ def rank_scan(
         agreements=np.array(agreements),
         results=tuple(results),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Request:
+    """What all starts share; it travels to a cluster once."""
+
+    X: Any
+    options: dict[str, Any]
+
+    def run(self, rank: int, seed: np.random.Generator) -> PolyadicResult:
+        """Decompose the tensor at one rank, from one start."""
+        return decompose(self.X, rank, rng=seed, **self.options)
+
+
+def _decompose_all(
+    request: _Request, jobs: list[tuple[int, np.random.Generator]], client: Any
+) -> list[PolyadicResult]:
+    """Run all jobs, here or on a cluster; the results come in their order."""
+    if client is None:
+        return [request.run(rank, seed) for rank, seed in jobs]
+    if request.options.get("callback") is not None:
+        raise ValueError("callback is not supported with client: starts run elsewhere")
+    shared = client.scatter(request, broadcast=True, hash=False)
+    futures = [client.submit(_Request.run, shared, *job, pure=False) for job in jobs]
+    gathered: list[PolyadicResult] = client.gather(futures)
+    return gathered
 
 
 def core_consistency(X: Any, tensor: KruskalTensor, *, mask: Any = None) -> float:

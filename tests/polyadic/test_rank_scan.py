@@ -88,3 +88,22 @@ def test_a_scan_with_one_start_has_no_agreement() -> None:
         rank_scan(np.ones((2, 2, 2)), [])
     with pytest.raises(ValueError, match="ranks must be at least 1"):
         rank_scan(np.ones((2, 2, 2)), [0])
+
+
+def test_a_scan_on_a_cluster_has_the_same_numbers() -> None:
+    distributed = pytest.importorskip("distributed")
+    X = noisy((7, 6, 5), 2, 0.1)
+    here = rank_scan(X, [2, 1], rng=3, n_starts=2)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        there = rank_scan(X, [2, 1], rng=3, n_starts=2, client=client)
+        with pytest.raises(ValueError, match="callback"):
+            rank_scan(X, [1], client=client, callback=print)
+    np.testing.assert_array_equal(here.fits, there.fits)
+    np.testing.assert_array_equal(here.agreements, there.agreements)
+    for one, two in zip(here.results, there.results, strict=True):
+        np.testing.assert_array_equal(one.tensor.weights, two.tensor.weights)
