@@ -4,7 +4,6 @@ Nothing is unfolded: each product runs on a reshaped view of the tensor's own me
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.gpu.precision import PrecisionPolicy, largest_magnitude, round_operand
 
-__all__ = ["contract_mode", "contract_partial", "khatri_rao"]
+__all__ = ["contract_mode", "contract_partial"]
 
 # below this many products the compiled kernels are not worth the import of numba
 _FEW_PRODUCTS = 2**19
@@ -127,31 +126,6 @@ def contract_partial(partial: Any, factor: Any, axis: int) -> Any:
         return xp.reshape(xp.sum(stack * factor[:, None, :], axis=1), rest)
     stack = np.ascontiguousarray(partial).reshape(left, size, right, rank)
     return _sum_products(stack, factor.astype(partial.dtype, copy=False)).reshape(rest)
-
-
-def khatri_rao(factors: Sequence[Any]) -> Any:
-    """Multiply the columns of all factors, each with each: the first index varies slowest.
-
-    Parameters
-    ----------
-    factors : sequence of arrays, shape (n_k, r)
-        At least one, of one namespace.
-
-    Returns
-    -------
-    array, shape (prod n_k, r)
-        ``result[(i_0, i_1, ...), s] = prod_k factors[k][i_k, s]``.
-
-    Examples
-    --------
-    >>> khatri_rao([np.array([[1.0], [2.0]]), np.array([[3.0], [5.0]])])[:, 0].tolist()
-    [3.0, 5.0, 6.0, 10.0]
-    """
-    xp = namespace_of(*factors)
-    product = factors[0]
-    for factor in factors[1:]:
-        product = xp.reshape(product[:, None, :] * factor[None, :, :], (-1, factor.shape[1]))
-    return product
 
 
 def _contract(stack: Any, factor: Any) -> Any:

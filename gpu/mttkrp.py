@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.gpu.mode_contraction import contract_mode, contract_partial, khatri_rao
+from tensoralg.core.kruskal_products import khatri_rao
+from tensoralg.gpu.mode_contraction import contract_mode, contract_partial
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.gpu.precision import PrecisionPolicy
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.gpu.namespaces import device_of, namespace_of, to_numpy
-from tensoralg.solvers.polyadic_residual import khatri_rao
+from tensoralg.solvers.polyadic_residual import balanced_split
 
-__all__ = ["balanced_split", "residual_gradient"]
+__all__ = ["residual_gradient"]
 
 FloatArray = NDArray[np.float64]
 
@@ -74,28 +75,6 @@ def residual_gradient(
             value += _accumulate_elsewhere(slab, part, left, right, head[rows], tail)
     head, tail = head.reshape(*shape[:split], rank), tail.reshape(*shape[split:], rank)
     return value, _contract_others(head, factors[:split]) + _contract_others(tail, factors[split:])
-
-
-def balanced_split(shape: Sequence[int]) -> int:
-    """Where to cut the modes in two groups that have the fewest cells together.
-
-    Parameters
-    ----------
-    shape : sequence of N int
-        N >= 2.
-
-    Returns
-    -------
-    int
-        Number of modes in the first group, 1 to N - 1.
-
-    Examples
-    --------
-    >>> balanced_split((2, 3, 4, 5)), balanced_split((40, 3, 4))
-    (2, 1)
-    """
-    sizes = [math.prod(shape[:k]) + math.prod(shape[k:]) for k in range(1, len(shape))]
-    return 1 + sizes.index(min(sizes))
 
 
 def _slabs(tensor: Any) -> Iterator[tuple[int, int, Any]]:

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from tensoralg.gpu.mode_contraction import khatri_rao
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.gpu.namespaces import namespace_of
 
 __all__ = [
+    "balanced_split",
     "block_model",
     "block_size",
     "blocks",
-    "khatri_rao",
     "model_squared_norm",
     "relative_residual",
     "squared_error",
@@ -206,10 +206,26 @@ def _flat_float64(xp: Any, block: Any, observed: Any) -> Any:
     return xp.where(xp.reshape(observed, (-1,)), values, xp.zeros_like(values))
 
 
-def _halves(shape: Sequence[int]) -> int:
-    """Where to cut the modes so that the two Khatri-Rao products are small together."""
+def balanced_split(shape: Sequence[int]) -> int:
+    """Where to cut the modes in two groups that have the fewest cells together.
+
+    Parameters
+    ----------
+    shape : sequence of N int
+        N >= 2.
+
+    Returns
+    -------
+    int
+        Number of modes in the first group, 1 to N - 1.
+
+    Examples
+    --------
+    >>> balanced_split((2, 3, 4, 5)), balanced_split((40, 3, 4))
+    (2, 1)
+    """
     sizes = [math.prod(shape[:k]) + math.prod(shape[k:]) for k in range(1, len(shape))]
-    return 1 + int(np.argmin(sizes))
+    return 1 + sizes.index(min(sizes))
 
 
 def block_model(factors: Sequence[Any]) -> Any:
@@ -217,7 +233,7 @@ def block_model(factors: Sequence[Any]) -> Any:
     if len(factors) == 1:
         xp = namespace_of(factors[0])
         return xp.sum(factors[0], axis=1)
-    cut = _halves([factor.shape[0] for factor in factors])
+    cut = balanced_split([factor.shape[0] for factor in factors])
     return khatri_rao(factors[:cut]) @ khatri_rao(factors[cut:]).T
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "as_matching_arrays",
     "dense_model",
     "double_precision",
+    "khatri_rao",
     "slab_residuals",
     "term_cosines",
     "unit_columns",
@@ -242,20 +243,35 @@ def dense_model(xp: Any, weights: Any, factors: Sequence[Any]) -> Any:
         return xp.zeros(shape, dtype=factors[0].dtype)
     # two balanced halves: one matrix product forms all entries
     half = (len(factors) + 1) // 2
-    left = _khatri_rao(xp, factors[:half]) * weights
+    left = khatri_rao(factors[:half]) * weights
     if half == len(factors):
         return xp.reshape(xp.sum(left, axis=1), shape)
-    return xp.reshape(left @ _khatri_rao(xp, factors[half:]).T, shape)
+    return xp.reshape(left @ khatri_rao(factors[half:]).T, shape)
 
 
-def _khatri_rao(xp: Any, factors: Sequence[Any]) -> Any:
-    """Column-wise Kronecker product, shape (prod shape[k], r), the last mode fastest."""
+def khatri_rao(factors: Sequence[Any]) -> Any:
+    """Multiply the columns of all factors, each with each: the first index varies slowest.
+
+    Parameters
+    ----------
+    factors : sequence of arrays, shape (n_k, r)
+        At least one, of one namespace.
+
+    Returns
+    -------
+    array, shape (prod n_k, r)
+        ``result[(i_0, i_1, ...), s] = prod_k factors[k][i_k, s]``.
+
+    Examples
+    --------
+    >>> khatri_rao([np.array([[1.0], [2.0]]), np.array([[3.0], [5.0]])])[:, 0].tolist()
+    [3.0, 5.0, 6.0, 10.0]
+    """
+    xp = array_api_compat.array_namespace(*factors)
     product = factors[0]
     for factor in factors[1:]:
-        rank = factor.shape[1]
-        product = xp.reshape(
-            product[:, None, :] * factor[None, :, :], (product.shape[0] * factor.shape[0], rank)
-        )
+        rows = product.shape[0] * factor.shape[0]  # not -1, which no empty array can tell
+        product = xp.reshape(product[:, None, :] * factor[None, :, :], (rows, factor.shape[1]))
     return product
 
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.errors import ShapeError
 from tensoralg.gpu import mode_contraction, register_tiles
-from tensoralg.gpu.mode_contraction import contract_mode, contract_partial, khatri_rao
+from tensoralg.gpu.mode_contraction import contract_mode, contract_partial
 from tensoralg.gpu.mttkrp import mttkrp
 from tensoralg.gpu.precision import PRECISIONS, precision_policy, round_operand
 from tensoralg.gpu.register_tiles import contract_in_tiles, sum_in_tiles

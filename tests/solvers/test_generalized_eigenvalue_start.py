@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.solvers.generalized_eigenvalue_start import (
     generalized_eigenvalue_starts,
     mode_groups,
 )
-from tensoralg.solvers.polyadic_residual import khatri_rao, relative_residual
+from tensoralg.solvers.polyadic_residual import relative_residual
 
 
 def dense(factors):

@@ -4,11 +4,11 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.gpu.namespaces import to_numpy
 from tensoralg.solvers.alternating_least_squares import alternating_least_squares
 from tensoralg.solvers.alternating_sweeps import AlternatingSweeps
 from tensoralg.solvers.polyadic_exchange import exchanged_factors, removal_losses
-from tensoralg.solvers.polyadic_residual import khatri_rao
 
 
 def make(n, rank, seed, noise=0.01):

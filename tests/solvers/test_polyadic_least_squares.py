@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensoralg.solvers.polyadic_gradient import balanced_split, residual_gradient
+from tensoralg.core.kruskal_products import khatri_rao
+from tensoralg.solvers.polyadic_gradient import residual_gradient
 from tensoralg.solvers.polyadic_least_squares import polyadic_least_squares
 from tensoralg.solvers.polyadic_normal_equations import (
     conjugate_gradients,
@@ -11,7 +12,7 @@ from tensoralg.solvers.polyadic_normal_equations import (
     gauss_newton_product,
     gram_products,
 )
-from tensoralg.solvers.polyadic_residual import khatri_rao, relative_residual
+from tensoralg.solvers.polyadic_residual import balanced_split, relative_residual
 
 
 def dense(factors):

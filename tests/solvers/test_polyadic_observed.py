@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.solvers import polyadic_observed
 from tensoralg.solvers.alternating_least_squares import alternating_least_squares
 from tensoralg.solvers.polyadic_observed import ObservedCells, is_worth_listing
-from tensoralg.solvers.polyadic_residual import khatri_rao, relative_residual
+from tensoralg.solvers.polyadic_residual import relative_residual
 
 
 def make(shape, rank, share, *, seed=0, noise=0.0, draw="standard_normal"):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.solvers import polyadic_residual
 from tensoralg.solvers.polyadic_residual import (
-    khatri_rao,
     model_squared_norm,
     relative_residual,
     squared_norm,

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.gpu.tensor_blocks import as_blocks
-from tensoralg.solvers.polyadic_residual import khatri_rao
 from tensoralg.solvers.tensor_sketch import tensor_sketch
 
 
