@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.gpu.mttkrp import mttkrp
 from tensoralg.solvers.polyadic_gradient import residual_gradient
-from tensoralg.solvers.polyadic_residual import khatri_rao
 
 __all__ = ["generalized_eigenvalue_starts", "mode_groups"]
 
 FloatArray = NDArray[np.float64]
 
+_MOST_UNITS = 8  # modes, or groups of small ones, whose splits are all compared
 _FIRST_POWER_STEPS = 4  # alternating steps that split a merged mode into its own modes
 
 
@@ -109,8 +110,12 @@ def mode_groups(shape: Sequence[int], rank: int) -> tuple[list[int], list[int], 
     ([0, 1], [2, 4], [3])
     """
     best: tuple[tuple[int, int, int], tuple[list[int], list[int], list[int]]] | None = None
-    for labels in itertools.product(range(3), repeat=len(shape)):
-        groups = tuple([k for k, label in enumerate(labels) if label == g] for g in range(3))
+    units = _few_units(shape)
+    for labels in itertools.product(range(3), repeat=len(units)):
+        groups = tuple(
+            sorted(k for unit, label in zip(units, labels, strict=True) if label == g for k in unit)
+            for g in range(3)
+        )
         sizes = [math.prod(shape[k] for k in group) for group in groups]
         if sizes[0] < rank or sizes[1] < rank or sizes[2] < 2 or not groups[0] or not groups[1]:
             continue
@@ -120,6 +125,15 @@ def mode_groups(shape: Sequence[int], rank: int) -> tuple[list[int], list[int], 
         if best is None or key < best[0]:
             best = key, (groups[0], groups[1], groups[2])
     return None if best is None else best[1]
+
+
+def _few_units(shape: Sequence[int]) -> list[list[int]]:
+    """Modes that go into the same group: one each, but of many modes the smallest together."""
+    units = [[k] for k in range(len(shape))]
+    while len(units) > _MOST_UNITS:  # all splits of sixteen modes would be 43 million
+        units.sort(key=lambda unit: math.prod(shape[k] for k in unit))
+        units = [units[0] + units[1], *units[2:]]
+    return units
 
 
 def _merge(tensor: FloatArray, groups: Sequence[Sequence[int]]) -> FloatArray:
@@ -141,6 +155,10 @@ def _leading(tensor: FloatArray, mode: int, rank: int) -> FloatArray:
 def _slice_weights(slices: FloatArray) -> FloatArray:
     """Matrix W, shape (k, r): random combinations are drawn as W z, along leading directions."""
     flat = slices.reshape(len(slices), -1)
+    if flat.shape[0] > flat.shape[1]:  # the Gram matrix would be large and mostly zero
+        directions, sizes, _ = np.linalg.svd(flat, full_matrices=False)
+        kept = sizes > 1e-12 * sizes[0]
+        return np.asarray(directions[:, kept] / np.sqrt(sizes[kept]))
     values, vectors = np.linalg.eigh(flat @ flat.T)
     keep = values > 1e-24 * values[-1]
     # fourth root: between the plain directions, which are noisy, and their own sizes
