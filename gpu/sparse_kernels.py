@@ -1,4 +1,4 @@
-"""Products with sparse tensors: MTTKRP and inner products, without the dense tensor."""
+"""Products with sparse tensors: MTTKRP and model entries, without the dense tensor."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tensoralg.gpu.sparse_tensor import SparseTensor
 
-__all__ = ["model_entries", "sparse_inner", "sparse_mttkrp"]
+__all__ = ["model_entries", "sparse_mttkrp"]
 
 
 def sparse_mttkrp(tensor: SparseTensor, factors: Sequence[Any], mode: int) -> NDArray[Any]:
@@ -88,30 +88,6 @@ def model_entries(coordinates: NDArray[np.int64], factors: Sequence[Any]) -> NDA
         stacked, starts = _stacked(matrices)
         sparse_loops.fill_model_entries(np.ascontiguousarray(coordinates), stacked, starts, out)
     return out
-
-
-def sparse_inner(tensor: SparseTensor, factors: Sequence[Any]) -> float:
-    """Inner product of a sparse tensor with a polyadic model.
-
-    Parameters
-    ----------
-    tensor : SparseTensor, shape (n_1, ..., n_N)
-        Only its stored entries are visited.
-    factors : sequence of N arrays, shapes (n_k, r)
-        The model is ``sum_s prod_k factors[k][i_k, s]``.
-
-    Returns
-    -------
-    float
-        In float64.
-
-    Examples
-    --------
-    >>> sparse_inner(SparseTensor([[1], [0]], [4.0], (2, 1)), [np.ones((2, 1)), np.ones((1, 1))])
-    4.0
-    """
-    entries = model_entries(tensor.coordinates, factors)
-    return float(tensor.values.astype(np.float64) @ entries)
 
 
 def _stacked(matrices: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -2,7 +2,7 @@
 
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import array_api_compat
@@ -98,58 +98,6 @@ class TensorBlocks:
             yield start, stop, self._read((slice(start, stop),))
             self._release()
 
-    def fibres(self, mode: int, others: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
-        """Gather fibres of one mode.
-
-        Parameters
-        ----------
-        mode : int
-            0 <= mode < N.
-        others : sequence of N - 1 int arrays, shape (S,)
-            Indices of the S fibres in the other modes.
-
-        Returns
-        -------
-        ndarray, shape (n_mode, S)
-            One fibre per column.
-        """
-        where: list[Any] = list(others)
-        where.insert(mode, slice(None))
-        if array_api_compat.is_dask_array(self.source):
-            gathered = np.asarray(self.source.vindex[tuple(where)].compute())
-            # vindex puts the gathered axis first
-            gathered = gathered.T
-        elif isinstance(self.source, np.ndarray):
-            rows = [np.asarray(index)[None, :] for index in others]
-            rows.insert(mode, np.arange(self.shape[mode])[:, None])
-            gathered = np.asarray(self.source[tuple(rows)])
-        else:
-            columns = [
-                np.asarray(
-                    self.source[tuple(i if isinstance(i, slice) else int(i[s]) for i in where)]
-                )
-                for s in range(len(others[0]))
-            ]
-            gathered = np.stack(columns, axis=1)
-        self._release()
-        return self._finished(gathered)
-
-    def squared_norm(self) -> float:
-        """Sum of the squares of all entries.
-
-        Returns
-        -------
-        float
-            Accumulated in float64 in one pass.
-        """
-        total = 0.0
-        for _, _, slab in self.slabs():
-            flat = slab.reshape(-1)
-            for begin in range(0, flat.size, 2**20):
-                part = flat[begin : begin + 2**20].astype(np.float64)
-                total += float(part @ part)
-        return total
-
     def _ranges(self, rows: int) -> Iterator[tuple[int, int]]:
         """Ranges of at most `rows` rows that respect the chunks of a Dask array."""
         sizes = [self.shape[0]]
@@ -182,8 +130,9 @@ class TensorBlocks:
     def _release(self) -> None:
         """Let go of the pages of a shared memory-mapped file: they stay on disk."""
         mapped = getattr(self.source, "_mmap", None)
-        if mapped is not None and getattr(self.source, "mode", "c") != "c":
-            mapped.madvise(mmap.MADV_DONTNEED)
+        advice = getattr(mmap, "MADV_DONTNEED", None)  # not on every system
+        if mapped is not None and advice is not None and getattr(self.source, "mode", "c") != "c":
+            mapped.madvise(advice)
 
 
 def as_blocks(x: Any) -> TensorBlocks:

@@ -10,7 +10,7 @@ from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.solvers.alternating_mixing import SweepMixing
 from tensoralg.solvers.alternating_sweeps import AlternatingSweeps
 from tensoralg.solvers.polyadic_exchange import exchanged_factors
-from tensoralg.solvers.polyadic_solution import PolyadicSolution
+from tensoralg.solvers.polyadic_solution import PolyadicSolution, zero_solution
 
 __all__ = ["alternating_least_squares"]
 
@@ -105,7 +105,7 @@ def alternating_least_squares(
     _check(tensor, factors, nonnegative, mask)
     sweeps = AlternatingSweeps(tensor, factors, nonnegative=nonnegative, mask=mask, policy=policy)
     if sweeps.squared_norm == 0.0:
-        return _zero_solution(factors)
+        return zero_solution(factors)
     mixing = SweepMixing(sweeps) if accelerate else None
     judge = _Judge(sweeps, mixing, tol)
     can_exchange = accelerate and mask is None and not nonnegative
@@ -243,15 +243,6 @@ def _check(tensor: Any, factors: Sequence[Any], nonnegative: bool, mask: Any) ->
         raise ValueError(
             f"mask: not accepted with a {type(tensor).__name__}; pass the tensor as an array"
         )
-
-
-def _zero_solution(factors: Sequence[Any]) -> PolyadicSolution:
-    """Fit the zero tensor."""
-    xp = namespace_of(*factors)
-    zeros = tuple(xp.astype(factor, xp.float64) * 0.0 for factor in factors)
-    return PolyadicSolution(
-        zeros, 1.0, "converged", 0, np.zeros(0), "the tensor is zero: all terms are"
-    )
 
 
 def _solution(

@@ -8,6 +8,7 @@ import numpy as np
 
 from tensoralg.core.kruskal_products import khatri_rao
 from tensoralg.gpu.namespaces import namespace_of
+from tensoralg.gpu.sparse_kernels import model_entries
 
 __all__ = [
     "balanced_split",
@@ -294,14 +295,6 @@ def _slab_squares(
 def _sparse_squares(tensor: Any, factors: Sequence[Any]) -> tuple[float, float]:
     """Do the same from the stored entries; the model's norm stands for the cells that are zero."""
     values = np.asarray(tensor.values, dtype=np.float64)
-    wide = [np.asarray(factor, dtype=np.float64) for factor in factors]
-    total = [model_squared_norm(wide)]
-    for start in range(0, len(values), _HOST_BLOCK):
-        cells = slice(start, start + _HOST_BLOCK)
-        rows = wide[0][tensor.coordinates[0][cells]]
-        for factor, index in zip(wide[1:], tensor.coordinates[1:], strict=True):
-            rows = rows * factor[index[cells]]
-        model = rows.sum(axis=1)
-        # (x - m)^2 - m^2
-        total.append(float(values[cells] @ (values[cells] - 2.0 * model)))
-    return max(math.fsum(total), 0.0), float(values @ values)
+    # (x - m)^2 - m^2
+    difference = float(values @ (values - 2.0 * model_entries(tensor.coordinates, factors)))
+    return max(difference + model_squared_norm(factors), 0.0), float(values @ values)

@@ -1,12 +1,15 @@
 """What every engine of polyadic decomposition returns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PolyadicSolution"]
+from tensoralg.gpu.namespaces import namespace_of
+
+__all__ = ["PolyadicSolution", "zero_solution"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,3 +75,27 @@ class PolyadicSolution:
     def converged(self) -> bool:
         """Whether the tolerance was met."""
         return self.status == "converged"
+
+
+def zero_solution(factors: Sequence[Any]) -> PolyadicSolution:
+    """Fit the zero tensor.
+
+    Parameters
+    ----------
+    factors : sequence of N arrays, shapes (n_k, r)
+        Only their shapes, namespace and device matter.
+
+    Returns
+    -------
+    PolyadicSolution
+        All terms are zero, and the fit is 1.
+
+    Examples
+    --------
+    >>> zero_solution([np.ones((2, 1)), np.ones((3, 1))]).fit
+    1.0
+    """
+    xp = namespace_of(*factors)
+    zeros = tuple(xp.zeros_like(factor, dtype=xp.float64) for factor in factors)
+    message = "the tensor is zero: all terms are"
+    return PolyadicSolution(zeros, 1.0, "converged", 0, np.zeros(0), message)

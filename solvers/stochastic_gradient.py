@@ -11,7 +11,7 @@ from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.gpu.precision import PrecisionPolicy
 from tensoralg.solvers.polyadic_probe import FitProbe
 from tensoralg.solvers.polyadic_residual import relative_residual
-from tensoralg.solvers.polyadic_solution import PolyadicSolution
+from tensoralg.solvers.polyadic_solution import PolyadicSolution, zero_solution
 from tensoralg.solvers.stochastic_steps import BlockSteps, StochasticSchedule
 
 __all__ = ["stochastic_polyadic"]
@@ -104,7 +104,7 @@ def stochastic_polyadic(
     generator = np.random.default_rng(rng)
     probe = FitProbe(tensor, generator)
     if probe.squared_norm == 0.0:
-        return _zero_solution(start_factors)
+        return zero_solution(start_factors)
     dtype = _working_dtype(tensor, start_factors, policy)
     steps = BlockSteps(
         start_factors,
@@ -234,15 +234,6 @@ def _check(tensor: Any, factors: Sequence[Any]) -> None:
             f"start_factors: shapes {found} do not model a tensor of shape {shape}; accepted is "
             "one (dimension, rank) array per mode, two modes at least"
         )
-
-
-def _zero_solution(factors: Sequence[Any]) -> PolyadicSolution:
-    """Fit the zero tensor."""
-    xp = namespace_of(*factors)
-    zeros = tuple(xp.astype(factor, xp.float64) * 0.0 for factor in factors)
-    return PolyadicSolution(
-        zeros, 1.0, "converged", 0, np.zeros(0), "the tensor is zero: all terms are"
-    )
 
 
 def _solution(

@@ -20,7 +20,8 @@ from tensoralg.solvers.polyadic_starts import polyadic_start
 __all__ = ["Task", "run_tasks"]
 
 _FINISH_SWEEPS = 50  # at most; they end where the fit no longer grows
-_LARGE_MATRIX = 1000
+_LARGE_MATRIX = 2**21  # entries
+_BLOCK = 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,15 +278,12 @@ def _singular_values(task: Task) -> PolyadicSolution:
     """Take the leading singular triplets of a matrix: the best approximation there is."""
     data = task.tensor.data
     xp = namespace_of(data)
-    matrix = xp.astype(data, xp.float64)
-    smaller = min(task.tensor.shape)
-    if xp is np and smaller > _LARGE_MATRIX and 5 * task.rank < smaller:
-        from scipy.sparse.linalg import svds
-
-        left, values, right = svds(matrix, k=task.rank, rng=0)
-        left, values, right = left[:, ::-1], values[::-1], right[::-1, :]
-    else:
-        left, values, right = xp.linalg.svd(matrix, full_matrices=False)
+    found = None
+    if xp is np and data.size > _LARGE_MATRIX and 5 * task.rank < min(data.shape):
+        found = _leading_triplets(data, task.rank)
+    if found is None:
+        found = xp.linalg.svd(xp.astype(data, xp.float64), full_matrices=False)
+    left, values, right = found
     kept = min(task.rank, int(values.shape[0]))
     columns = [left[:, :kept] * values[:kept], right[:kept, :].T]
     missing = task.rank - kept
@@ -294,6 +292,34 @@ def _singular_values(task: Task) -> PolyadicSolution:
         for c in columns
     ]
     return _direct(task, tuple(padded), "the leading singular values and vectors")
+
+
+def _leading_triplets(matrix: Any, rank: int) -> tuple[Any, Any, Any] | None:
+    """Leading singular triplets, without a float64 copy; None where they do not settle."""
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, svds
+
+    rows = max(1, _BLOCK // matrix.shape[1])
+    cuts = [slice(k, k + rows) for k in range(0, matrix.shape[0], rows)]
+
+    def times(x: Any) -> Any:
+        return np.concatenate([matrix[cut].astype(np.float64, copy=False) @ x for cut in cuts])
+
+    def turned_times(y: Any) -> Any:
+        total = np.zeros((matrix.shape[1], *y.shape[1:]))
+        for cut in cuts:
+            total += matrix[cut].astype(np.float64, copy=False).T @ y[cut]
+        return total
+
+    operator = LinearOperator(
+        matrix.shape, matvec=times, rmatvec=turned_times, matmat=times, rmatmat=turned_times,
+        dtype=np.float64,
+    )  # fmt: skip
+    first = np.random.default_rng(0).standard_normal(min(matrix.shape))
+    try:
+        left, values, right = svds(operator, k=rank, v0=first)
+    except ArpackNoConvergence:
+        return None
+    return left[:, ::-1], values[::-1], right[::-1, :]
 
 
 def _direct(task: Task, factors: tuple[Any, ...], message: str) -> PolyadicSolution:

@@ -1,4 +1,4 @@
-"""TensorBlocks: every source gives the same slabs and fibres, and none is resident as a whole."""
+"""TensorBlocks: every source gives the same slabs, and none is resident as a whole."""
 
 import itertools
 import resource
@@ -29,6 +29,11 @@ class Store:
         return self.array[where]
 
 
+def total(blocks: TensorBlocks) -> float:
+    """Sum of squares, slab by slab."""
+    return sum(float((slab.astype(float) ** 2).sum()) for _, _, slab in blocks.slabs())
+
+
 def sources(array: Any, folder: Path) -> dict[str, Any]:
     path = folder / "tensor.bin"
     array.tofile(path)
@@ -55,11 +60,7 @@ def test_all_sources_read_alike(tmp_path: Path, dtype: str) -> None:
         assert [p[1] for p in parts] == [3, 6, 8], name
         np.testing.assert_array_equal(np.concatenate([p[2] for p in parts]), array)
         assert all(p[2].dtype == wanted and p[2].flags.c_contiguous for p in parts)
-        i, j, k = (rng.integers(0, n, 6) for n in array.shape)
-        np.testing.assert_array_equal(blocks.fibres(0, [j, k]), array[:, j, k])
-        np.testing.assert_array_equal(blocks.fibres(1, [i, k]), array[i, :, k].T)
-        np.testing.assert_array_equal(blocks.fibres(2, [i, j]), array[i, j, :].T)
-        assert blocks.squared_norm() == pytest.approx(float((array.astype(float) ** 2).sum()))
+        assert total(blocks) == pytest.approx(float((array.astype(float) ** 2).sum()))
 
 
 @given(st.integers(1, 9), st.integers(1, 400))
@@ -78,8 +79,8 @@ def test_changes_of_a_copy_on_write_map_are_not_lost(tmp_path: Path) -> None:
     np.zeros((4, 3, 2)).tofile(path)
     mapped = np.memmap(path, dtype=np.float64, mode="c", shape=(4, 3, 2))
     mapped[1, 1, 1] = 5.0
-    assert TensorBlocks(mapped).squared_norm() == 25.0
-    assert TensorBlocks(mapped).squared_norm() == 25.0
+    assert total(TensorBlocks(mapped)) == 25.0
+    assert total(TensorBlocks(mapped)) == 25.0
 
 
 @pytest.mark.parametrize("exponent", [-1000, -140, 140, 1060])
@@ -87,7 +88,6 @@ def test_scaling_is_exact(exponent: int) -> None:
     array = np.ldexp(np.array([[1.5, -1.25]]), -exponent)
     scaled = TensorBlocks(array).scaled(exponent)
     assert next(scaled.slabs())[2].tolist() == [[1.5, -1.25]]
-    assert scaled.fibres(1, [np.array([0])]).tolist() == [[1.5], [-1.25]]
 
 
 @pytest.mark.parametrize("source", [[1.0, 2.0], "tensor", None])
@@ -110,10 +110,11 @@ def test_a_mapped_file_is_never_resident_as_a_whole(tmp_path: Path) -> None:
         import resource
         import numpy as np
         from tensoralg.gpu.tensor_blocks import TensorBlocks
+        from tensoralg.solvers.polyadic_residual import squared_norm
         shape = (100, 1024, 1024)
         mapped = np.memmap({str(path)!r}, dtype=np.float32, mode="r", shape=shape)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert TensorBlocks(mapped).squared_norm() == 0.0
+        assert squared_norm(TensorBlocks(mapped)) == 0.0
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     """
     run = subprocess.run(

@@ -186,6 +186,19 @@ def test_matrices_have_their_singular_values(shape: tuple[int, int]) -> None:
         assert result.tensor.rank == rank
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_matrices_have_their_leading_singular_values(dtype: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tensoralg.polyadic.engines._LARGE_MATRIX", 100)
+    monkeypatch.setattr("tensoralg.polyadic.engines._BLOCK", 300)
+    for X in (low_rank((40, 30), 5, noise=0.1), low_rank((30, 40), 3), low_rank((50, 20), 1)):
+        X = X.astype(dtype)
+        result = decompose(X, 3)
+        s = np.linalg.svd(X.astype(float), compute_uv=False)
+        expected = 1 - np.sqrt((s[3:] ** 2).sum() / (s**2).sum())
+        assert result.fit == pytest.approx(expected, abs=1e-6 if dtype == "float32" else 1e-10)
+        assert result.fit == pytest.approx(true_fit(result, X), abs=1e-10)
+
+
 def test_half_precision_is_computed_in_single() -> None:
     X = low_rank((6, 5, 4), 2).astype(np.float16)
     result = decompose(X, 2, rng=0)
