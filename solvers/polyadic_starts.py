@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from tensoralg.gpu.namespaces import device_of, namespace_of
 
-__all__ = ["given_start", "polyadic_start", "random_start", "singular_vector_start"]
+__all__ = ["check_start", "given_start", "polyadic_start", "random_start", "singular_vector_start"]
 
 # entries of a slab of an unfolding whose float64 copy is made at a time
 _SLAB = 2**20
+# powers of two within which products of a start's entries stay far from float64's limits
+_MODERATE = 64
 _OVERSAMPLING = 8  # columns of a sketch beyond the rank
 
 
@@ -24,6 +26,7 @@ def polyadic_start(
     init: Any = "random",
     rng: int | np.random.Generator | None = None,
     nonnegative: bool = False,
+    exponent: int = 0,
 ) -> list[Any]:
     """Make starting factors for a tensor.
 
@@ -39,6 +42,8 @@ def polyadic_start(
         Seed of a random start and of columns beyond a mode's dimension.
     nonnegative : bool, default False
         Replace all entries by their absolute values.
+    exponent : int, default 0
+        A given start is one of 2 to this power times the tensor.
 
     Returns
     -------
@@ -58,20 +63,57 @@ def polyadic_start(
     >>> [factor.shape for factor in polyadic_start(np.zeros((2, 3, 4)), 5, rng=0)]
     [(2, 5), (3, 5), (4, 5)]
     """
-    if isinstance(init, str):
-        if init == "random":
-            factors = random_start(tensor, rank, rng=rng)
-        elif init == "svd":
-            factors = singular_vector_start(tensor, rank, rng=rng)
-        else:
-            raise ValueError(
-                f"init: unknown start {init!r}; accepted are 'random', 'svd' or a KruskalTensor"
-            )
+    check_start(tensor, rank, init)
+    if not isinstance(init, str):
+        factors = given_start(tensor, rank, init, exponent=exponent)
+    elif init == "random":
+        factors = random_start(tensor, rank, rng=rng)
     else:
-        factors = given_start(tensor, rank, init)
+        factors = singular_vector_start(tensor, rank, rng=rng)
     if nonnegative:
         factors = [namespace_of(factor).abs(factor) for factor in factors]
     return factors
+
+
+def check_start(tensor: Any, rank: int, init: Any) -> None:
+    """Raise unless a start is known by name or fits the tensor.
+
+    Parameters
+    ----------
+    tensor : array, shape (n_1, .., n_N), or anything with `shape`
+        What is to be decomposed.
+    rank : int
+        Number of terms.
+    init : {"random", "svd"} or object with `weights` and `factors`
+        As for `polyadic_start`.
+
+    Raises
+    ------
+    ValueError
+        If `init` is no known name, or its shapes are not the tensor's and the rank.
+    TypeError
+        If it is something else, or has arrays of another library or device.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_start(np.zeros((2, 3)), 1, "svd")
+    """
+    if isinstance(init, str):
+        if init not in ("random", "svd"):
+            raise ValueError(
+                f"init: unknown start {init!r}; accepted are 'random', 'svd' or a KruskalTensor"
+            )
+        return
+    if not hasattr(init, "factors"):
+        raise TypeError(
+            f"init: got {type(init).__name__}; accepted are 'random', 'svd' or a KruskalTensor"
+        )
+    _check_factors(tuple(tensor.shape), rank, init.factors)
+    home = tensor if _is_array(tensor) else None
+    namespace_of(home, *init.factors)
+    if home is not None and any(device_of(f) != device_of(home) for f in init.factors):
+        raise TypeError("init: its factors are on another device than the tensor; move them first")
 
 
 def random_start(
@@ -159,7 +201,7 @@ def singular_vector_start(
     return factors
 
 
-def given_start(tensor: Any, rank: int, init: Any) -> list[Any]:
+def given_start(tensor: Any, rank: int, init: Any, *, exponent: int = 0) -> list[Any]:
     """Factors of a Kruskal tensor with its weights multiplied in, checked against the tensor.
 
     Parameters
@@ -170,6 +212,9 @@ def given_start(tensor: Any, rank: int, init: Any) -> list[Any]:
         Number of terms that is expected.
     init : object with `weights` (r,) and `factors`
         A `KruskalTensor`.
+    exponent : int, default 0
+        Its model is divided by 2 to this power. One that is very large or small even then is
+        scaled to a size of about 1, as its products would leave the range of float64.
 
     Returns
     -------
@@ -191,21 +236,43 @@ def given_start(tensor: Any, rank: int, init: Any) -> list[Any]:
     >>> given_start(np.zeros((2, 3)), 1, init)[0].tolist()
     [[2.0], [2.0]]
     """
-    if not hasattr(init, "factors"):
-        raise TypeError(
-            f"init: got {type(init).__name__}; accepted are 'random', 'svd' or a KruskalTensor"
-        )
-    shape = tuple(tensor.shape)
-    _check_factors(shape, rank, init.factors)
-    home = tensor if _is_array(tensor) else None
-    xp = namespace_of(home, *init.factors)
-    if home is not None and any(device_of(f) != device_of(home) for f in init.factors):
-        raise TypeError("init: its factors are on another device than the tensor; move them first")
+    check_start(tensor, rank, init)
+    xp = namespace_of(*init.factors)
     factors = [xp.astype(xp.asarray(f), xp.float64, copy=True) for f in init.factors]
     weights = getattr(init, "weights", None)
     if weights is not None:
-        factors[0] = factors[0] * xp.astype(xp.asarray(weights), xp.float64, copy=True)
-    return factors
+        weights = xp.astype(xp.asarray(weights), xp.float64, copy=True)
+    return _at_moderate_scale(xp, factors, weights, exponent)
+
+
+def _at_moderate_scale(xp: Any, factors: list[Any], weights: Any, exponent: int) -> list[Any]:
+    """Multiply weights in; where sizes are extreme, columns become about unit by powers of two."""
+    columns = [[math.frexp(float(x))[1] for x in xp.max(xp.abs(f), axis=0)] for f in factors]
+    heavy = [1] * len(columns[0])
+    if weights is not None:
+        heavy = [math.frexp(float(x))[1] for x in weights]
+    powers = [sum(term) - exponent for term in zip(*columns, heavy, strict=True)]
+    parts = [abs(p) for column in (*columns, heavy) for p in column]
+    if exponent == 0 and max([*parts, *map(abs, powers)], default=0) <= _MODERATE:
+        return factors if weights is None else [factors[0] * weights, *factors[1:]]
+    units = [
+        _times_powers(xp, f, [-p for p in column])
+        for f, column in zip(factors, columns, strict=True)
+    ]
+    largest = max(powers)
+    excess = largest if abs(largest) > _MODERATE else 0
+    terms = [p - excess for p in powers]
+    if weights is not None:
+        units[0] = units[0] * _times_powers(xp, weights, [-p for p in heavy])
+    # terms that are smaller by more than the range of float64 vanish
+    return [_times_powers(xp, units[0], [max(p, -1020) for p in terms]), *units[1:]]
+
+
+def _times_powers(xp: Any, array: Any, powers: Sequence[int]) -> Any:
+    """Multiply the last axis by powers of two, in two steps as one may overflow."""
+    for part in ([p // 2 for p in powers], [p - p // 2 for p in powers]):
+        array = array * xp.asarray([2.0**p for p in part], device=device_of(array))
+    return array
 
 
 def _check_factors(shape: Sequence[int], rank: int, factors: Sequence[Any]) -> None:

@@ -15,12 +15,18 @@ from tensoralg.core.kruskal_tensor import KruskalTensor
 from tensoralg.core.validation import positive_integer
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.gpu.precision import PrecisionPolicy, precision_policy
+from tensoralg.polyadic.arguments import (
+    checked_callback,
+    checked_generator,
+    checked_tolerance,
+)
 from tensoralg.polyadic.engines import Task, run_tasks
 from tensoralg.polyadic.inputs import PreparedTensor, prepare_tensor
 from tensoralg.polyadic.planning import Plan, plan_decomposition
 from tensoralg.polyadic.result import PolyadicResult
 from tensoralg.solvers.polyadic_residual import relative_residual
 from tensoralg.solvers.polyadic_solution import PolyadicSolution
+from tensoralg.solvers.polyadic_starts import check_start
 from tensoralg.solvers.stochastic_steps import StochasticSchedule
 
 __all__ = ["decompose"]
@@ -142,7 +148,7 @@ def decompose(
     r = positive_integer("rank", rank)
     starts = positive_integer("n_starts", n_starts)
     iterations = positive_integer("max_iter", max_iter)
-    tolerance = _tolerance(tol)
+    tolerance = checked_tolerance(tol)
     policy = precision_policy(precision) if isinstance(precision, str) else precision
     name = None if policy is None else policy.name
     if schedule is not None and method != "sgd":
@@ -151,9 +157,13 @@ def decompose(
     plan = plan_decomposition(
         tensor, method, nonnegative=nonnegative, has_start=init is not None, precision=name
     )
+    shown = checked_callback(callback, tensor.exponent)
+    generator = checked_generator(rng)
+    if init is not None:
+        check_start(tensor.data, r, init)
     if _is_zero(tensor):
         return _zero_result(tensor, r)
-    seeds = np.random.default_rng(rng).spawn(starts)
+    seeds = generator.spawn(starts)
     task = Task(
         tensor=tensor,
         rank=r,
@@ -166,7 +176,7 @@ def decompose(
         exact_finish=exact_finish,
         schedule=schedule,
     )
-    solutions = run_tasks(task, seeds, callback=callback, client=client)
+    solutions = run_tasks(task, seeds, callback=shown, client=client)
     fits = np.array([solution.fit for solution in solutions])
     best = solutions[int(np.argmax(fits))]
     if solutions[-1].status == "stopped" and best is not solutions[-1]:
@@ -177,13 +187,6 @@ def decompose(
     if best.status == "degenerate" or (best.status == "max_iter" and tolerance > 0.0):
         warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
     return result
-
-
-def _tolerance(tol: float) -> float:
-    value = float(tol)
-    if not 0.0 <= value < 1.0:
-        raise ValueError(f"tol must lie in [0, 1); got {tol}")
-    return value
 
 
 def _is_zero(tensor: PreparedTensor) -> bool:

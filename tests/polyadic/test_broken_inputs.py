@@ -41,3 +41,65 @@ def test_the_largest_numbers_overflow_nowhere(dtype: str, sign: int) -> None:
     assert result.fit == pytest.approx(1.0, abs=1e-6)
     for part in (result.tensor.weights, *result.tensor.factors):
         assert np.isfinite(part).all()
+
+
+@pytest.mark.parametrize("method", ["als", "compressed", "sgd"])
+@pytest.mark.parametrize("scale", [1.0, 1e-200])
+def test_a_callback_has_its_own_copies_at_the_scale_of_the_tensor(
+    method: str, scale: float
+) -> None:
+    X = low_rank((6, 5, 4), 2) * scale
+    shown = []
+
+    def callback(iteration: int, fit: float, factors: Any) -> None:
+        shown.append((fit, KruskalTensor(None, factors).fit(X)))
+        for factor in factors:
+            factor[:] = 0.0
+
+    result = decompose(X, 2, method=method, callback=callback, rng=0, exact_finish=False)
+    assert result.fit == pytest.approx(result.tensor.fit(X), abs=1e-10)
+    assert result.fit > 0.99
+    np.testing.assert_allclose(*np.transpose(shown), atol=1e-6)
+
+
+@pytest.mark.parametrize("power", [1e200, 1e-200])
+@pytest.mark.parametrize("method", ["als", "sgd"])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_a_start_may_have_any_size(power: float, method: str, is_masked: bool) -> None:
+    """Its products left the range of float64 and the least-squares solver failed."""
+    if is_masked and method == "sgd":
+        pytest.skip("missing cells need alternating least squares")
+    X = low_rank((6, 5, 4), 2)
+    mask = np.random.default_rng(1).random(X.shape) < 0.9 if is_masked else None
+    rng = np.random.default_rng(2)
+    start = KruskalTensor([power, -power], [power * rng.standard_normal((n, 2)) for n in X.shape])
+    assert decompose(X, 2, init=start, method=method, mask=mask, rng=0).fit > 0.999
+
+
+def test_a_start_has_the_scale_of_its_tensor() -> None:
+    X = low_rank((6, 5, 4), 2) * 1e-200
+    mask = np.random.default_rng(1).random(X.shape) < 0.8
+    found = decompose(X, 2, mask=mask, rng=0, tol=1e-12, max_iter=2000)
+    again = decompose(X, 2, mask=mask, init=found.tensor)
+    assert again.n_iter <= 20
+    assert again.fit == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"tol": "a"}, TypeError, "tol must be a number"),
+        ({"tol": None}, TypeError, "tol must be a number"),
+        ({"rng": -1}, ValueError, "rng must be"),
+        ({"rng": "seed"}, TypeError, "rng must be"),
+        ({"callback": 3}, TypeError, "callback must be callable"),
+        ({"init": "hosvd"}, ValueError, "init: unknown start"),
+        ({"init": KruskalTensor(None, [np.ones((2, 2))] * 3)}, ValueError, "init: factor 0"),
+    ],
+)
+@pytest.mark.parametrize("X", [np.ones((3, 3, 3)), np.zeros((3, 3, 3))])
+def test_arguments_are_named_for_zero_tensors_too(
+    options: Any, error: Any, message: str, X: Any
+) -> None:
+    with pytest.raises(error, match=message):
+        decompose(X, 2, **options)
