@@ -240,7 +240,7 @@ def success_table(seeds: int) -> list[str]:
 
 def run(seeds: int = 5, success_seeds: int = 20) -> str:
     """Measure and return Markdown tables."""
-    budgets = {A.name: 4.0, B.name: 15.0, C.name: 10.0, A_SWAMP.name: 15.0, B_SWAMP.name: 40.0}
+    budgets = {A.name: 2.0, B.name: 6.0, C.name: 6.0, A_SWAMP.name: 4.0, B_SWAMP.name: 12.0}
     with threadpool_limits(1):
         parts = [
             "Milliseconds of one sweep of alternating least squares, plain iterates:",
