@@ -23,7 +23,9 @@ __all__ = ["KruskalTensor"]
 
 @dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
 class KruskalTensor:
-    """A sum of r rank-one terms, ``sum_s weights[s] * factors[0][:, s] o ... o factors[-1][:, s]``.
+    """A sum of r rank-one terms, weighted outer products of the factors' columns.
+
+    Its entries are ``sum_s weights[s] * factors[0][i_1, s] * .. * factors[-1][i_N, s]``.
 
     Parameters
     ----------
