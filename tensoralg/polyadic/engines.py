@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tensoralg.core.kruskal_products import unit_columns
 from tensoralg.core.kruskal_tensor import KruskalTensor
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.polyadic.inputs import PreparedTensor
@@ -154,24 +153,9 @@ def run_task(
         init="random" if task.init is None else task.init,
         rng=rng,
         nonnegative=task.nonnegative,
+        exponent=task.tensor.exponent,
     )
-    if isinstance(task.init, KruskalTensor):
-        start = _at_data_scale(start, task.tensor.exponent)
     return (_stochastic if method == "sgd" else _alternating)(task, start, rng, callback)
-
-
-def _at_data_scale(factors: list[Any], exponent: int) -> list[Any]:
-    """Divide a model by 2**exponent, as the tensor was, and share its terms evenly."""
-    xp = namespace_of(*factors)
-    share: Any = 2.0 ** (-exponent / len(factors))
-    units = []
-    for factor in factors:
-        unit, lengths = unit_columns(xp, factor)
-        units.append(unit)
-        share = share * lengths ** (1.0 / len(factors))
-    # of a term with a zero column the other columns stay directions
-    share = xp.where(share > 0, share, xp.ones_like(share))
-    return [unit * share for unit in units]
 
 
 def _compressed(
