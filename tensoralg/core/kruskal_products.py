@@ -119,6 +119,8 @@ def as_data(xp: Any, name: str, value: Any) -> Any:
     >>> as_data(array_api_compat.numpy, "X", [[1, 2]]).dtype
     dtype('float64')
     """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(f"{name} has masked values, which would be taken for observed ones")
     if not array_api_compat.is_array_api_obj(value):
         value = np.asarray(value)
     if array_api_compat.array_namespace(value).__name__ != xp.__name__:

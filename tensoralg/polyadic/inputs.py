@@ -176,8 +176,12 @@ def _read_mask(mask: Any, tensor: Any, xp: Any) -> Any:
     """Check a mask against its tensor; None stays None."""
     if mask is None:
         return None
-    if isinstance(mask, list | tuple):
+    if isinstance(mask, np.ma.MaskedArray):
+        raise TypeError("mask must be a plain boolean array; got a masked array")
+    if isinstance(mask, bool | list | tuple):
         mask = np.asarray(mask)
+    if not hasattr(mask, "dtype") or not hasattr(mask, "shape"):
+        raise TypeError(f"mask must be a boolean array; got {type(mask).__name__}")
     namespace_of(tensor, mask)
     if mask.dtype != xp.bool:
         raise TypeError(f"mask must be boolean (True: observed); got dtype {mask.dtype}")

@@ -60,6 +60,12 @@ def mttkrp(X: Any, factors: Sequence[Any] | KruskalTensor, mode: int) -> Any:
     weights: Any = None
     if isinstance(factors, KruskalTensor):
         weights, factors = factors.weights, factors.factors
+    try:
+        factors = list(factors)
+    except TypeError:
+        raise TypeError(
+            f"factors must be matrices, one per mode; got {type(factors).__name__}"
+        ) from None
     tensor: Any
     if is_sparse(X):
         tensor = as_sparse_tensor(X, name="X")

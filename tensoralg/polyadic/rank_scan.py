@@ -9,7 +9,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoralg.core.errors import ShapeError
+from tensoralg.core.errors import ProblemTooLargeError, ShapeError
 from tensoralg.core.kruskal_tensor import KruskalTensor
 from tensoralg.core.validation import positive_integer
 from tensoralg.gpu.mode_contraction import contract_mode
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RankScan", "core_consistency", "rank_scan"]
 
+_MOST_CORE_ENTRIES = 2**25  # the core of rank r and order N has r^N
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankScan:
@@ -35,7 +37,7 @@ class RankScan:
     fits : ndarray of float64, shape (k,)
         Best fit of each rank.
     core_consistencies : ndarray of float64, shape (k,)
-        In percent; see `core_consistency`.
+        In percent; see `core_consistency`. NaN where the core would be too large.
     agreements : ndarray of float64, shape (k,)
         Median match score of the other starts with the best one: 1 where all find the same terms,
         NaN where there was one start.
@@ -133,7 +135,8 @@ def rank_scan(
         best = max(tries, key=lambda result: result.fit)
         others = [best.tensor.match_score(t.tensor) for t in tries if t is not best]
         results.append(best)
-        consistencies.append(_consistency(tensor, best.tensor))
+        is_small = rank**tensor.order <= _MOST_CORE_ENTRIES
+        consistencies.append(_consistency(tensor, best.tensor) if is_small else math.nan)
         agreements.append(float(np.median(others)) if others else math.nan)
     return RankScan(
         ranks=np.array(listed),
@@ -194,8 +197,12 @@ def core_consistency(X: Any, tensor: KruskalTensor, *, mask: Any = None) -> floa
     ------
     ShapeError
         Another shape.
+    TypeError
+        A decomposition that is no KruskalTensor.
+    ProblemTooLargeError
+        The core, of r^N entries, would have more than 2^25.
     ValueError
-        What `decompose` says about bad tensors.
+        No term, or what `decompose` says about bad tensors.
 
     References
     ----------
@@ -214,8 +221,17 @@ def core_consistency(X: Any, tensor: KruskalTensor, *, mask: Any = None) -> floa
 
 def _consistency(tensor: PreparedTensor, model: KruskalTensor) -> float:
     """Do it with a prepared tensor."""
+    if not isinstance(model, KruskalTensor):
+        raise TypeError(f"tensor must be a KruskalTensor; got {type(model).__name__}")
     if tensor.shape != model.shape:
         raise ShapeError(f"X must have the decomposition's shape {model.shape}; got {tensor.shape}")
+    if model.rank == 0:
+        raise ValueError("tensor must have at least one term; got rank 0")
+    if model.rank**model.order > _MOST_CORE_ENTRIES:
+        raise ProblemTooLargeError(
+            f"the core of rank {model.rank} and order {model.order} has "
+            f"{model.rank**model.order} entries; at most {_MOST_CORE_ENTRIES} are accepted"
+        )
     xp = array_api_compat.array_namespace(model.weights)
     unit = model.normalize()
     weights = xp.astype(unit.weights, xp.float64)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tensoralg import KruskalTensor
-from tensoralg.polyadic import decompose
+from tensoralg.errors import ProblemTooLargeError
+from tensoralg.polyadic import core_consistency, decompose, mttkrp, rank_scan
 from tensoralg.solvers.generalized_eigenvalue_start import mode_groups
 
 
@@ -103,3 +104,37 @@ def test_arguments_are_named_for_zero_tensors_too(
 ) -> None:
     with pytest.raises(error, match=message):
         decompose(X, 2, **options)
+
+
+@pytest.mark.parametrize(
+    "mask", [True, "yes", 1, np.ma.masked_array(np.ones((3, 3, 3), dtype=bool), mask=True)]
+)
+def test_masks_that_are_no_arrays_are_named(mask: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="mask must"):
+        decompose(np.ones((3, 3, 3)), 1, mask=mask)
+
+
+def test_products_take_factors_from_any_iterable() -> None:
+    factors = [np.ones((n, 2)) for n in (3, 4, 5)]
+    X = np.ones((3, 4, 5))
+    np.testing.assert_array_equal(mttkrp(X, iter(factors), 0), mttkrp(X, factors, 0))
+    with pytest.raises(TypeError, match="factors must be matrices"):
+        mttkrp(X, None, 0)  # type: ignore[arg-type]
+
+
+def test_core_consistency_refuses_what_has_no_core() -> None:
+    """A core of rank 6 and order 12 took all memory."""
+    X = np.ones((2,) * 12)
+    with pytest.raises(ProblemTooLargeError, match="2176782336 entries"):
+        core_consistency(X, KruskalTensor(None, [np.ones((2, 6))] * 12))
+    assert np.isnan(rank_scan(X, [6], n_starts=1, rng=0).core_consistencies).all()
+    with pytest.raises(ValueError, match="rank 0"):
+        core_consistency(X, KruskalTensor(None, [np.ones((2, 0))] * 12))
+    with pytest.raises(TypeError, match="KruskalTensor"):
+        core_consistency(X, 3)  # type: ignore[arg-type]
+
+
+def test_the_fit_of_masked_arrays_is_refused() -> None:
+    tensor = KruskalTensor(None, [np.ones((2, 1))] * 2)
+    with pytest.raises(ValueError, match="masked"):
+        tensor.fit(np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)))
