@@ -156,6 +156,8 @@ def _prepare_blocks(X: Any, mask: Any, name: str) -> PreparedTensor:
             f"mask is not supported for a {name} that is read slab by slab; "
             "pass an array in memory, or mask=None"
         )
+    if array_api_compat.is_dask_array(X):
+        _check_dask(X, name)
     blocks = as_blocks(X)
     _check_shape(tuple(blocks.shape), name)
     magnitude = 0.0
@@ -170,6 +172,19 @@ def _prepare_blocks(X: Any, mask: Any, name: str) -> PreparedTensor:
     if exponent:
         blocks = blocks.scaled(-exponent)
     return PreparedTensor(blocks, None, exponent, str(blocks.dtype))
+
+
+def _check_dask(X: Any, name: str) -> None:
+    """Refuse Dask arrays of unknown shape, and chunks that are masked or no arrays."""
+    if any(n != n for n in X.shape):
+        raise ShapeError(
+            f"{name} is a Dask array with chunks of unknown sizes; call its compute_chunk_sizes()"
+        )
+    if type(X._meta) is not np.ndarray:
+        raise TypeError(
+            f"{name} is a Dask array with chunks of type {type(X._meta).__name__}; accepted are "
+            "chunks that are numpy arrays"
+        )
 
 
 def _read_mask(mask: Any, tensor: Any, xp: Any) -> Any:

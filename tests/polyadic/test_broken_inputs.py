@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tensoralg import KruskalTensor
-from tensoralg.errors import ProblemTooLargeError
+from tensoralg.errors import ProblemTooLargeError, ShapeError
 from tensoralg.polyadic import core_consistency, decompose, mttkrp, rank_scan
 from tensoralg.solvers.generalized_eigenvalue_start import mode_groups
 
@@ -138,3 +138,13 @@ def test_the_fit_of_masked_arrays_is_refused() -> None:
     tensor = KruskalTensor(None, [np.ones((2, 1))] * 2)
     with pytest.raises(ValueError, match="masked"):
         tensor.fit(np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)))
+
+
+def test_dask_arrays_of_unknown_shape_or_other_chunks_are_refused() -> None:
+    """The masks of the chunks were ignored."""
+    array = pytest.importorskip("dask.array")
+    X = array.from_array(np.ones((4, 3, 2)), chunks=2)
+    with pytest.raises(ShapeError, match="compute_chunk_sizes"):
+        decompose(X[X[:, 0, 0] > 0], 1)
+    with pytest.raises(TypeError, match="MaskedArray"):
+        decompose(array.ma.masked_array(X, mask=X > 2), 1)
