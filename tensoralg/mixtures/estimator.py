@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
+from tensoralg.mixtures.dask_rows import DaskRows, as_dask_array, is_dask
 from tensoralg.mixtures.density import MixtureDensity, generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
@@ -158,12 +159,14 @@ class DiagonalGaussianMixture(MixtureDensity):
 
         Parameters
         ----------
-        X : array_like of shape (N, d), or iterable of 2-D chunks
-            Rows. An iterable that can be read once only is not polished: a warning says so.
+        X : array_like of shape (N, d), Dask array, or iterable of 2-D chunks
+            Rows. An iterable that can be read once only is not polished: a warning says so. Of a
+            Dask array only sums travel, on the scheduler that is in force.
         y : None
             Ignored.
-        sample_weight : array_like of shape (N,), optional
-            Nonnegative; weight 3 equals the row three times, 0 equals deletion. Not with chunks.
+        sample_weight : array_like or Dask array of shape (N,), optional
+            Nonnegative; weight 3 equals the row three times, 0 equals deletion. Not with an
+            iterable of chunks.
 
         Returns
         -------
@@ -221,6 +224,11 @@ class DiagonalGaussianMixture(MixtureDensity):
         )
 
     def _source(self, X: Any, sample_weight: Any, diagnostics: FitDiagnostics) -> RowSource:
+        if is_dask(X):
+            if self.robust:
+                raise ValueError("robust=True needs an array in memory: medians do not stream")
+            self.__dict__.pop("feature_names_in_", None)
+            return DaskRows(as_dask_array(X), sample_weight, missing=bool(self.missing))
         if is_chunked(X):
             if sample_weight is not None:
                 raise ValueError("sample_weight cannot be combined with an iterable of chunks")
