@@ -43,6 +43,7 @@ Chunks = Callable[[], Iterable[tuple[Any, Any]]]
 
 _CELLS = 2**20  # numbers in a chunk
 _EXTRA = 4  # sketched directions beyond the r - 1 that are kept
+_DROP = 2.0  # of the singular values where r components stand out; 1.0 to 1.3 in noise
 _SKETCHES = 3  # passes that find the features: a random one, then two power steps
 
 
@@ -57,8 +58,8 @@ class BlockReadOut:
     means, second_moments : ndarray of shape (r, d)
         Component means of x and of x^2 in every coordinate.
     singular_values : ndarray
-        Singular values of the covariance between block A and the other blocks, largest first: the
-        first r - 1 and a few more; they drop after the number of components minus one.
+        Singular values of the covariance between one block (the one that drops least) and the
+        two others, largest first: the r - 1 that are kept and a few more, which are noise.
     n_complex : int
         Eigenvalues that were not real; their eigenvectors were replaced by the real span.
     misfit : float
@@ -67,7 +68,8 @@ class BlockReadOut:
     mean_error : float
         Standard error of the means of the component known worst (root mean square over the
         coordinates), as far as it comes from the rows that the functionals average; their own
-        error is not counted.
+        error is not counted. Infinite where the last singular value kept is less than twice the
+        next one: the means of so many components do not stand out from the noise.
     n_passes : int
         How often the data were read.
     """
@@ -85,7 +87,7 @@ class BlockReadOut:
 def block_bound(dimension: int) -> int:
     """Largest number of components that three blocks of coordinates determine.
 
-    Each block needs r - 1 coordinates, so that r <= floor(d / 3) + 1.
+    Each block needs r - 1 coordinates and one more that shows the noise, so that r <= floor(d / 3).
 
     Parameters
     ----------
@@ -100,9 +102,9 @@ def block_bound(dimension: int) -> int:
     Examples
     --------
     >>> block_bound(2000)
-    667
+    666
     """
-    return dimension // 3 + 1
+    return dimension // 3
 
 
 class _Rows:
@@ -172,7 +174,10 @@ def _sketch(rows: _Rows, bases: list[Array]) -> list[Array]:
 
 
 def _features(rows: _Rows, rank: int, rng: np.random.Generator) -> tuple[list[Array], Array]:
-    """Orthonormal directions of every block that carry its covariance with the others."""
+    """Orthonormal directions of every block that carry its covariance with the others.
+
+    Their singular values come from the block in which they drop least after the first r - 1.
+    """
     width = rank - 1 + _EXTRA
     bases = [
         np.linalg.qr(rng.standard_normal((s.stop - s.start, min(width, s.stop - s.start))))[0]
@@ -182,7 +187,8 @@ def _features(rows: _Rows, rank: int, rng: np.random.Generator) -> tuple[list[Ar
         covariances = _sketch(rows, bases)
         pairs = [np.linalg.svd(c, full_matrices=False)[:2] for c in covariances]
         bases = [left[:, :width] for left, _ in pairs]
-    return bases, pairs[0][1][:width]
+    values = [singular[:width] for _, singular in pairs]
+    return bases, min(values, key=lambda v: float(v[rank - 2] / max(v[rank - 1], 1e-300)))
 
 
 def _third_moment(rows: _Rows, bases: list[Array]) -> tuple[Array, Array]:
@@ -318,7 +324,7 @@ def block_read_out(
         Called once per pass; returns an iterable of ``(X, sample_weight)`` with X (n, d) of any
         array library and sample_weight (n,) or None.
     rank : int
-        Number r of components, 2 <= r <= floor(d / 3) + 1.
+        Number r of components, 2 <= r <= floor(d / 3).
     shift, scale : array_like of shape (d,)
         Mean and standard deviation of every column.
     columns : array_like of int, optional
@@ -383,9 +389,14 @@ def block_read_out(
         singular,
         functionals.n_complex,
         _largest_deviation(tensor, variance, weights, projected),
-        float(np.sqrt(errors.mean(axis=1).max())),
+        float(np.sqrt(errors.mean(axis=1).max())) if _stands_out(singular, rank) else np.inf,
         _SKETCHES + 2 + int(missing),
     )
+
+
+def _stands_out(singular: Array, rank: int) -> bool:
+    """Whether the last direction kept is more than noise."""
+    return bool(singular[rank - 2] >= _DROP * singular[rank - 1])
 
 
 def _largest_deviation(

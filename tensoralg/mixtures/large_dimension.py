@@ -52,9 +52,9 @@ def read_out_starts(
     """
     if not source.again:
         raise ValueError(
-            f"X can be read only once and has {len(summary.mean)} columns: their moments of order "
-            f"up to {settings.order} are too many for memory, and the read-out for many columns "
-            "needs several passes. Pass an array, a list of chunks, or an object whose iterator "
+            f"X can be read only once and has {len(summary.mean)} columns: the moments of order "
+            f"up to {settings.order} for n_components={settings.n_components} are too many for "
+            "memory, and the read-out for many columns needs several passes. Pass an array, a list of chunks, or an object whose iterator "
             "can be made anew"
         )
     columns = np.flatnonzero(~summary.constant)

@@ -8,6 +8,9 @@ __all__ = ["check_moments_fit", "moments_fit"]
 # moments beyond the first number take longer than the read-out; beyond the second, gigabytes
 _SLOW = 2**20
 _TOO_MANY = 2**24
+# and so does the normal matrix of the means, whose order is r d
+_SLOW_MEANS = 2**12
+_TOO_MANY_MEANS = 2**13
 
 
 def moments_fit(dimension: int, n_components: int, order: int, *, again: bool) -> bool:
@@ -27,8 +30,8 @@ def moments_fit(dimension: int, n_components: int, order: int, *, again: bool) -
     Returns
     -------
     bool
-        True where there are at most 2**20 moments C(d + m, m), or at most 2**24 and the read-out
-        is not possible.
+        True where there are at most 2**20 moments C(d + m, m) and 2**12 unknowns r d; at most
+        2**24 and 2**13 where the read-out is not possible.
 
     Examples
     --------
@@ -37,7 +40,9 @@ def moments_fit(dimension: int, n_components: int, order: int, *, again: bool) -
     """
     count = number_of_multi_indices(dimension + 1, order)
     possible = again and n_components <= block_bound(dimension)
-    return count <= (_SLOW if possible else _TOO_MANY)
+    moments = _SLOW if possible else _TOO_MANY
+    means = _SLOW_MEANS if possible else _TOO_MANY_MEANS
+    return count <= moments and dimension * n_components <= means
 
 
 def check_moments_fit(dimension: int, order: int) -> None:
