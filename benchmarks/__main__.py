@@ -11,6 +11,7 @@ NAMES = (
     "moment_pass",
     "expectation_step",
     "mixtures",
+    "large_dimension",
     "completely_positive",
     "known_tensors",
     "random_tensors",

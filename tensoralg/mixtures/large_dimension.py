@@ -54,8 +54,8 @@ def read_out_starts(
         raise ValueError(
             f"X can be read only once and has {len(summary.mean)} columns: the moments of order "
             f"up to {settings.order} for n_components={settings.n_components} are too many for "
-            "memory, and the read-out for many columns needs several passes. Pass an array, a list of chunks, or an object whose iterator "
-            "can be made anew"
+            "memory, and the read-out for many columns needs several passes. Pass an array, a "
+            "list of chunks, or an object whose iterator can be made anew"
         )
     columns = np.flatnonzero(~summary.constant)
     r, d = settings.n_components, len(columns)
