@@ -54,6 +54,10 @@ class FitDiagnostics:
         Rows that ``robust=True`` left out, or, without it, rows beyond fifty robust deviations.
     missing : int
         Missing cells.
+    standard_errors : dict
+        "weights", "means", "covariances" and "method", after a call of `standard_errors`.
+    moment_test : dict
+        "statistic", "degrees_of_freedom", "p_value" and "moments", after a call of `moment_test`.
     """
 
     status: str = "not fitted"
@@ -76,6 +80,8 @@ class FitDiagnostics:
     constant_columns: list[int] = field(default_factory=list)
     outliers: int = 0
     missing: int = 0
+    standard_errors: dict[str, Any] = field(default_factory=dict)
+    moment_test: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields as a plain dictionary."""

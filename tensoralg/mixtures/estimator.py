@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
 from tensoralg.mixtures.dask_rows import DaskRows, as_dask_array, is_dask
-from tensoralg.mixtures.density import MixtureDensity, generator_of
+from tensoralg.mixtures.density import generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
+from tensoralg.mixtures.inference import MixtureInference
 from tensoralg.mixtures.moment_input import checked_mixture
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.moments_only import Fitted, fit_accumulator
@@ -35,7 +36,7 @@ __all__ = ["DiagonalGaussianMixture"]
 Array = NDArray[Any]
 
 
-class DiagonalGaussianMixture(MixtureDensity):
+class DiagonalGaussianMixture(MixtureInference):
     """Mixture of Gaussians with diagonal covariances, recovered from moments.
 
     One pass over the data accumulates the moments over pairwise distinct indices; generating
