@@ -241,7 +241,13 @@ def _as_options(text: str) -> str:
 def run(
     specification: Annotated[Path, typer.Argument(metavar="SPEC", help="The study, a TOML file.")],
     out: Annotated[Path, typer.Option(help="Folder of the study; resumed where it is not done.")],
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of local processes; by default 1.")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run on a Dask cluster: tcp://host:8786."),
+    ] = None,
 ) -> None:
     """Run what is missing of a study, and write its report."""
     with one_line_errors():
@@ -249,9 +255,13 @@ def run(
         from tensoralg.studies.specification import load_specification
         from tensoralg.studies.terminal import print_study, progress_bar
 
+        if workers is not None and scheduler is not None:
+            stop("--workers starts local processes and --scheduler joins a cluster: give one")
         spec = load_specification(specification)
         with progress_bar(spec.name) as callback:
-            cells = run_study(spec, out, workers=workers, callback=callback)
+            cells = run_study(
+                spec, out, workers=workers or 1, scheduler=scheduler, callback=callback
+            )
         print_study(spec, cells)
         _report(out)
         _name_failures(cells)

@@ -285,7 +285,7 @@ def test_arrays_in_memory_load_no_dask() -> None:
 def cluster(workers: int, **options: Any) -> Any:
     distributed = pytest.importorskip("distributed")
     return distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, dashboard_address=None, **options
+        n_workers=workers, threads_per_worker=1, dashboard_address=":0", **options
     )
 
 
