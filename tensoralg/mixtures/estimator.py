@@ -14,6 +14,7 @@ from tensoralg.mixtures.density import generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
 from tensoralg.mixtures.inference import MixtureInference
+from tensoralg.mixtures.moment_count import check_moments_fit
 from tensoralg.mixtures.moment_input import checked_mixture
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.moments_only import Fitted, fit_accumulator
@@ -21,11 +22,13 @@ from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.pipeline import fit_source
 from tensoralg.mixtures.robust import without_outliers
 from tensoralg.mixtures.rows import RowSource, is_chunked, summarise
+from tensoralg.mixtures.split_moments import SplitMomentAccumulator
 from tensoralg.mixtures.validation import (
     check_cells,
     check_chunk,
     check_rows,
     check_settings,
+    is_automatic,
     positive_rows,
     refuse_dtype,
 )
@@ -43,11 +46,12 @@ class DiagonalGaussianMixture(MixtureInference):
     polynomials turn them into weights and means, without random starts in parameter space;
     feasible least squares refines several of those, and the best is polished by a few EM steps.
     Where moments contradict the start, leave it open or give none, k-means++ starts compete.
+    With many columns a read-out of three blocks of them replaces the moments, which are too many.
 
     Parameters
     ----------
-    n_components : int, default 1
-        Number r of components.
+    n_components : int or "auto", default 1
+        Number r of components; "auto" detects it from the moments (:func:`detect_rank`).
     order : int, default 3
         Highest order m of the moments, at least 3. Higher orders identify more components
         (:func:`component_bound`) and need more rows.
@@ -115,7 +119,7 @@ class DiagonalGaussianMixture(MixtureInference):
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components: int | str = 1,
         *,
         order: int = 3,
         form: str = "affine",
@@ -142,8 +146,9 @@ class DiagonalGaussianMixture(MixtureInference):
 
     def _settings(self) -> tuple[Settings, FitDiagnostics]:
         check_settings(self)
+        automatic = is_automatic(self.n_components)
         settings = Settings(
-            int(self.n_components),
+            2 if automatic else int(self.n_components),  # several, until they are counted
             int(self.order),
             cast(Form, self.form),
             self.polish == "em",
@@ -152,6 +157,7 @@ class DiagonalGaussianMixture(MixtureInference):
             float(self.reg_covar),
             bool(self.missing),
             generator_of(self.random_state),
+            automatic,
         )
         return settings, FitDiagnostics(order=settings.order, form=settings.form)
 
@@ -212,10 +218,12 @@ class DiagonalGaussianMixture(MixtureInference):
         """Return the parameters to start from, where that is wanted and they fit."""
         if not self.warm_start or not hasattr(self, "weights_"):
             return None
-        if self.means_.shape != (self.n_components, self.n_features_in_):
+        automatic = is_automatic(self.n_components)  # the number is compared when it is known
+        wanted = len(self.means_) if automatic else self.n_components
+        if self.means_.shape != (wanted, self.n_features_in_):
             warn(
                 f"warm_start=True, but the last fit has means of shape {self.means_.shape} where "
-                f"{(self.n_components, self.n_features_in_)} are needed: a new start is made"
+                f"{(wanted, self.n_features_in_)} are needed: a new start is made"
             )
             return None
         return Mixture(
@@ -323,8 +331,10 @@ class DiagonalGaussianMixture(MixtureInference):
             # an update replaces the sums: the copy leaves those of the last fit alone
             accumulator = copy(getattr(self, "accumulator_", None))
             if accumulator is None:
+                check_moments_fit(X.shape[1], settings.order)
                 first = summarise(X, weights)
-                accumulator = MomentAccumulator(
+                kind = SplitMomentAccumulator if settings.automatic else MomentAccumulator
+                accumulator = kind(
                     X.shape[1],
                     settings.order,
                     shift=first.mean,
