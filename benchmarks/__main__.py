@@ -11,6 +11,8 @@ NAMES = (
     "moment_pass",
     "expectation_step",
     "mixtures",
+    "dask_scaling",
+    "coverage",
     "large_dimension",
     "completely_positive",
     "known_tensors",
