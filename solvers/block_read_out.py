@@ -11,12 +11,10 @@ coordinate in another block: g = 1, x_j and x_j^2 are the weights, means and sec
 Nothing beyond order 3 is formed. The data are read a fixed number of times, in chunks; a pass
 costs O(N d r) operations, and the memory is that of a chunk and O(d r).
 
-The simultaneous diagonalisation is that of
-
 References
 ----------
 .. [1] S. E. Leurgans, R. T. Ross, R. B. Abel, "A decomposition for three-way arrays", SIAM J.
-   Matrix Anal. Appl. 14 (1993).
+   Matrix Anal. Appl. 14 (1993): the simultaneous diagonalisation of slices.
 .. [2] N. Halko, P. G. Martinsson, J. A. Tropp, "Finding structure with randomness", SIAM Review
    53 (2011): the range finder.
 .. [3] B. Guo, J. Nie, Z. Yang, "Learning diagonal Gaussian mixture models and incomplete tensor
@@ -24,24 +22,26 @@ References
    the dual read-out are ours.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import RankBoundError, ShapeError
-from tensoralg.gpu.namespaces import namespace_of, to_numpy
-from tensoralg.gpu.row_chunks import rows_of
-from tensoralg.solvers.block_tensor import BlockFunctionals, block_functionals
+from tensoralg.solvers.block_sums import (
+    BlockRows,
+    Chunks,
+    covariances_with_sketches,
+    observed_share,
+    read_blocks,
+    third_moment,
+)
+from tensoralg.solvers.block_tensor import block_functionals
 
 __all__ = ["BlockReadOut", "block_bound", "block_read_out"]
 
 Array = NDArray[np.float64]
-Chunks = Callable[[], Iterable[tuple[Any, Any]]]
 
-_CELLS = 2**20  # numbers in a chunk
 _EXTRA = 4  # sketched directions beyond the r - 1 that are kept
 _DROP = 2.0  # of the singular values where r components stand out; 1.0 to 1.3 in noise
 _SKETCHES = 3  # passes that find the features: a random one, then two power steps
@@ -107,73 +107,7 @@ def block_bound(dimension: int) -> int:
     return dimension // 3
 
 
-class _Rows:
-    """Standardised rows with the coordinates in the order of the blocks, as often as wanted."""
-
-    def __init__(
-        self, chunks: Chunks, blocks: list[NDArray[np.int64]], shift: Array, scale: Array
-    ) -> None:
-        self.chunks, self.order = chunks, np.concatenate(blocks)
-        self.shift, self.inverse_scale = shift[self.order], 1.0 / scale[self.order]
-        ends = np.cumsum([len(block) for block in blocks])
-        self.spans = [slice(int(e) - len(b), int(e)) for e, b in zip(ends, blocks, strict=True)]
-        self.dimension = len(shift)
-        self.observed: Array | None = None  # share of the observed cells, where some are missing
-
-    def __call__(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield chunks of values, NaN where missing, with their weights and their namespace."""
-        for X, weight in self.chunks():
-            if X.ndim != 2 or X.shape[1] != self.dimension:
-                raise ShapeError(f"a chunk has shape {X.shape}; expected (n, {self.dimension})")
-            xp = namespace_of(X)
-            order, shift, factor = (
-                xp.asarray(a) for a in (self.order, self.shift, self.inverse_scale)
-            )
-            for rows, w in rows_of(X, weight, max(_CELLS // self.dimension, 64)):
-                values = xp.take(rows, order, axis=1)
-                values -= shift
-                values *= factor
-                yield values, w, xp
-
-    def filled(self) -> Iterator[tuple[Any, Any, Any]]:
-        """As a call; missing cells are 0, and the others scaled so that products stay unbiased."""
-        for values, w, xp in self():
-            if self.observed is not None:
-                values = xp.where(xp.isnan(values), xp.zeros_like(values), values)
-                values /= xp.asarray(self.observed)
-            yield values, w, xp
-
-
-def _weighted(values: Any, w: Any) -> Any:
-    return values if w is None else values * w[:, None]
-
-
-def _others(b: int) -> tuple[int, int]:
-    return (b + 1) % 3, (b + 2) % 3
-
-
-def _sketch(rows: _Rows, bases: list[Array]) -> list[Array]:
-    """Covariances of each block with the sketches of the two others."""
-    sums: list[Any] = [0.0, 0.0, 0.0]
-    total = 0.0
-    for values, w, xp in rows.filled():
-        total += float(values.shape[0] if w is None else xp.sum(w))
-        parts = [values[:, span] for span in rows.spans]
-        small = [
-            _weighted(part @ xp.asarray(basis), w) for part, basis in zip(parts, bases, strict=True)
-        ]
-        for b, part in enumerate(parts):
-            i, j = _others(b)
-            sums[b] = sums[b] + part.T @ xp.concat([small[i], small[j]], axis=1)
-    if not total > 0:
-        raise ValueError("chunks gave no row of positive weight")
-    covariances = [to_numpy(s) / total for s in sums]
-    if not all(np.isfinite(c).all() for c in covariances):
-        raise ValueError("chunks: X holds NaN or inf, or products overflow (NaN: missing=True)")
-    return covariances
-
-
-def _features(rows: _Rows, rank: int, rng: np.random.Generator) -> tuple[list[Array], Array]:
+def _features(rows: BlockRows, rank: int, rng: np.random.Generator) -> tuple[list[Array], Array]:
     """Orthonormal directions of every block that carry its covariance with the others.
 
     Their singular values come from the block in which they drop least after the first r - 1.
@@ -184,105 +118,11 @@ def _features(rows: _Rows, rank: int, rng: np.random.Generator) -> tuple[list[Ar
         for s in rows.spans
     ]
     for _ in range(_SKETCHES):
-        covariances = _sketch(rows, bases)
+        covariances = covariances_with_sketches(rows, bases)
         pairs = [np.linalg.svd(c, full_matrices=False)[:2] for c in covariances]
         bases = [left[:, :width] for left, _ in pairs]
     values = [singular[:width] for _, singular in pairs]
     return bases, min(values, key=lambda v: float(v[rank - 2] / max(v[rank - 1], 1e-300)))
-
-
-def _third_moment(rows: _Rows, bases: list[Array]) -> tuple[Array, Array]:
-    """Mean of the products of three features, the constant first in each, and its variance."""
-    sums: Any = 0.0
-    squares: Any = 0.0
-    total = 0.0
-    for values, w, xp in rows.filled():
-        total += float(values.shape[0] if w is None else xp.sum(w))
-        a, b, c = _block_features(values, rows, bases, xp)
-        products = xp.reshape(a[:, :, None] * b[:, None, :], (a.shape[0], -1))
-        sums = sums + products.T @ _weighted(c, w)
-        squares = squares + (products * products).T @ _weighted(c * c, w)
-    shape = tuple(basis.shape[1] + 1 for basis in bases)
-    tensor = to_numpy(sums).reshape(shape) / total
-    variance = np.maximum(to_numpy(squares).reshape(shape) / total - tensor**2, 0.0)
-    return tensor, variance / total
-
-
-def _block_features(values: Any, rows: _Rows, bases: list[Array], xp: Any) -> list[Any]:
-    one = xp.ones_like(values[:, :1])
-    return [
-        xp.concat([one, values[:, span] @ xp.asarray(basis)], axis=1)
-        for span, basis in zip(rows.spans, bases, strict=True)
-    ]
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Weighted sums over the rows, for one block: of l, l x, l x^2 and of l^2 with the same."""
-
-    zeroth: Any = 0.0
-    first: Any = 0.0
-    second: Any = 0.0
-    square_zeroth: Any = 0.0
-    square_first: Any = 0.0
-    square_second: Any = 0.0
-
-    def add(self, functionals: Any, values: Any, w: Any, xp: Any) -> None:
-        """Add rows; a missing cell (NaN) adds nothing, to the sums of l neither."""
-        known = ~xp.isnan(values)
-        values = xp.where(known, values, xp.zeros_like(values))
-        present = xp.astype(known, xp.float64)
-        squares = values * values
-        left = _weighted(functionals, w).T
-        self.zeroth = self.zeroth + left @ present
-        self.first = self.first + left @ values
-        self.second = self.second + left @ squares
-        left = _weighted(functionals * functionals, w).T
-        self.square_zeroth = self.square_zeroth + left @ present
-        self.square_first = self.square_first + left @ values
-        self.square_second = self.square_second + left @ squares
-
-    def moments(self) -> tuple[Array, Array, Array]:
-        """Means of x and x^2 in every component, and the variance of the former."""
-        zeroth, first, second, q0, q1, q2 = (to_numpy(getattr(self, f.name)) for f in fields(self))
-        mass = _away_from_zero(zeroth)
-        mean = first / mass
-        variance = np.maximum(q2 - 2.0 * mean * q1 + mean**2 * q0, 0.0) / mass**2
-        return mean, second / mass, variance
-
-
-def _read(
-    rows: _Rows, bases: list[Array], functionals: BlockFunctionals
-) -> tuple[list[_Sums], Array]:
-    """Read every block through the functionals of the two others; return the weights, too."""
-    sums = [_Sums(), _Sums(), _Sums()]
-    weights: Any = 0.0
-    total = 0.0
-    for values, w, xp in rows():
-        observed = values
-        if rows.observed is not None:
-            filled = xp.where(xp.isnan(values), xp.zeros_like(values), values)
-            values = filled / xp.asarray(rows.observed)
-        parts = _block_features(values, rows, bases, xp)
-        dual = [f @ xp.asarray(m.T) for f, m in zip(parts, functionals.matrices, strict=True)]
-        for b, span in enumerate(rows.spans):
-            i, j = _others(b)
-            sums[b].add(0.5 * (dual[i] + dual[j]), observed[:, span], w, xp)
-        mean = (dual[0] + dual[1] + dual[2]) / 3.0
-        weights = weights + xp.sum(_weighted(mean, w), axis=0)
-        total += float(values.shape[0] if w is None else xp.sum(w))
-    return sums, to_numpy(weights) / total
-
-
-def _observed_share(rows: _Rows) -> Array:
-    seen: Any = 0.0
-    total = 0.0
-    for values, w, xp in rows():
-        present = xp.astype(~xp.isnan(values), xp.float64)
-        seen = seen + xp.sum(_weighted(present, w), axis=0)
-        total += float(values.shape[0] if w is None else xp.sum(w))
-    share = to_numpy(seen) / total
-    return np.asarray(np.where(share > 0, share, 1.0))
 
 
 def _checked(
@@ -322,7 +162,8 @@ def block_read_out(
     ----------
     chunks : callable
         Called once per pass; returns an iterable of ``(X, sample_weight)`` with X (n, d) of any
-        array library and sample_weight (n,) or None.
+        array library and sample_weight (n,) or None. With a method ``reduce(function, merge)``
+        that is called instead: sums are then taken where the chunks are.
     rank : int
         Number r of components, 2 <= r <= floor(d / 3).
     shift, scale : array_like of shape (d,)
@@ -369,17 +210,17 @@ def block_read_out(
     origin, unit, chosen = _checked(rank, shift, scale, columns)
     generator = np.random.default_rng(rng)
     blocks = [np.sort(part) for part in np.array_split(generator.permutation(chosen), 3)]
-    rows = _Rows(chunks, blocks, origin, unit)
+    rows = BlockRows(chunks, blocks, origin, unit)
     if missing:
-        rows.observed = _observed_share(rows)
+        rows.observed = observed_share(rows)
     bases, singular = _features(rows, rank, generator)
-    tensor, variance = _third_moment(rows, bases)
+    tensor, variance = third_moment(rows, bases)
     functionals = block_functionals(tensor[:rank, :rank, :rank], rng=generator)
-    sums, weights = _read(rows, [basis[:, : rank - 1] for basis in bases], functionals)
+    parts, weights = read_blocks(rows, [basis[:, : rank - 1] for basis in bases], functionals)
     means, seconds = np.zeros((2, rank, rows.dimension))
     errors = np.zeros((rank, 0))
-    for block, part in zip(blocks, sums, strict=True):
-        means[:, block], seconds[:, block], error = part.moments()
+    for block, (mean, second, error) in zip(blocks, parts, strict=True):
+        means[:, block], seconds[:, block] = mean, second
         errors = np.concatenate([errors, error], axis=1)
     projected = [means[:, block] @ basis for block, basis in zip(blocks, bases, strict=True)]
     return BlockReadOut(
@@ -411,9 +252,3 @@ def _largest_deviation(
     # rounding, where a product does not vary
     error = np.sqrt(variance[1:, 1:, 1:]) + 1e-9 * np.abs(tensor).max()
     return float((np.abs(found - model) / error).max())
-
-
-def _away_from_zero(mass: Array) -> Array:
-    """Replace masses that are 0 up to rounding: what they divide is noise anyway."""
-    tiny = 1e-12 * max(float(np.abs(mass).max()), 1e-300)
-    return np.where(np.abs(mass) < tiny, tiny, mass)

@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import dask.array
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -168,3 +169,11 @@ def test_rows_that_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         fitted(iter([X, X]))
     with pytest.raises(ValueError, match="60 columns, hence"):
         DiagonalGaussianMixture(4).partial_fit(X)
+
+
+@pytest.mark.usefixtures("few_moments")
+def test_dask_rows() -> None:
+    whole = fitted(X)
+    model = fitted(dask.array.from_array(X, chunks=(1500, 60)))
+    assert model.diagnostics_.start == "block read-out"
+    assert np.allclose(model.means_, whole.means_, atol=1e-4)

@@ -1,5 +1,7 @@
 """The three-block read-out: exact recovery, invariances, noise, other arrays, bad input."""
 
+import functools
+import pickle
 from typing import Any
 
 import array_api_strict
@@ -201,3 +203,31 @@ def test_bad_input() -> None:
         block_functionals(np.ones((2, 2, 3)))
     with pytest.raises(ValueError, match="finite"):
         block_functionals(np.full((2, 2, 2), np.nan))
+
+
+class _Elsewhere:
+    """Chunks that can only be reached where they are."""
+
+    def __init__(self, parts: list[Array]) -> None:
+        self.parts = parts
+
+    def __call__(self) -> Any:
+        raise AssertionError("the rows were moved")
+
+    def reduce(self, function: Any, merge: Any) -> Any:
+        found = [
+            pickle.loads(pickle.dumps(function))(k, part, None) for k, part in enumerate(self.parts)
+        ]
+        return functools.reduce(merge, found)
+
+
+def test_rows_stay_where_they_are() -> None:
+    X, *_ = sample(4, 45, 3, 3000)
+    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    for rows, missing in ((X, False), (holes, True)):
+        shift, scale = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
+        options: dict[str, Any] = {"shift": shift, "scale": scale, "missing": missing, "rng": 0}
+        whole = block_read_out(lambda rows=rows: [(rows, None)], 3, **options)  # type: ignore[misc]
+        there = block_read_out(_Elsewhere([rows[:1000], rows[1000:]]), 3, **options)
+        assert np.allclose(there.means, whole.means, atol=1e-9)
+        assert there.misfit == pytest.approx(whole.misfit, rel=1e-6)
