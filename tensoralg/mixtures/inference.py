@@ -72,10 +72,10 @@ class MixtureInference(MixtureDensity):
 
         Parameters
         ----------
-        X : array_like of shape (N, d), Dask array, iterable of 2-D chunks, or list of
-            MomentAccumulator. The rows that were fitted; of a Dask array one chunk after the other
-            comes to this process. Accumulators of ten or more blocks of the rows will do for a
-            fit without polish.
+        X : array_like of shape (N, d), Dask array, iterable of chunks, or list of accumulators
+            The rows that were fitted; of a Dask array one chunk after the other comes to this
+            process. A fit without polish can do with ten or more :class:`MomentAccumulator` of
+            blocks of them.
         sample_weight : array_like of shape (N,), optional
             Nonnegative, as in `fit`; a weight counts as that many rows.
         method : {"auto", "sandwich", "jackknife"}, default "auto"
