@@ -196,6 +196,17 @@ def test_fit_writes_parameters_labels_and_a_report(table, rows, tmp_path, capsys
     report = (out / "report.md").read_text()
     assert "2 components" in report
     assert "scatter.png" in report
+    errors = entry["diagnostics"]["standard_errors"]
+    share = min(entry["weights"])
+    # the components lie so far apart that every row's is known
+    expected = np.sqrt(share * (1 - share) / 600)
+    np.testing.assert_allclose(errors["weights"], expected, rtol=0.05)
+    shares = np.array(entry["weights"])[:, None]
+    expected = np.sqrt(np.array(entry["covariances"]) / 600 / shares)
+    np.testing.assert_allclose(errors["means"], expected, rtol=0.2)
+    assert entry["diagnostics"]["moment_test"]["p_value"] > 1e-3
+    assert "Standard errors of the means" in report
+    assert "Test against 10 moments" in report
 
 
 def test_fit_does_not_replace_an_earlier_fit_unasked(table, tmp_path, capsys):
