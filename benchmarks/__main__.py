@@ -14,6 +14,7 @@ NAMES = (
     "dask_scaling",
     "coverage",
     "large_dimension",
+    "rank_detection",
     "completely_positive",
     "known_tensors",
     "random_tensors",

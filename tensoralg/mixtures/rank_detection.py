@@ -126,7 +126,8 @@ def detect_rank(
     d, order = accumulator.dimension, accumulator.order
     degree, size, others = _roomiest(len(active), order)
     generator = np.random.default_rng(rng)
-    room, ranks, best = 0, [], (np.zeros(1), np.zeros(1))
+    room, best = 0, (np.zeros(1), np.zeros(1))
+    ranks: list[int] = []
     with threadpool_limits(limits=1, user_api="blas"):
         for _ in range(n_splits):
             shuffled = generator.permutation(active)

@@ -140,6 +140,7 @@ def test_bad_arguments_are_one_line(spec, table, tmp_path, capsys):
         (["fit", table, "--out", out], "--components"),
         (["fit", table, "--components", "0", "--out", out], "--components"),
         (["fit", table, "--components", "2.5", "--out", out], "--components"),
+        (["fit", table, "--components", "many", "--out", out], "or auto; got 'many'"),
         (["fit", table, "--components", "2", "--order", "2", "--out", out], "--order"),
         (["fit", tmp_path / "none.csv", "--components", "2", "--out", out], "No such file"),
         (["fit", table, "--components", "601", "--out", out], "there are 600"),
@@ -381,3 +382,10 @@ def test_output_that_knows_ascii_only(tmp_path):
     done = shell("PYTHONIOENCODING=ascii tensoralg info", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "numpy" in done.stdout
+
+
+def test_the_number_of_components_is_detected(table, tmp_path):
+    out = tmp_path / "out"
+    assert run("fit", table, "--components", "auto", "--out", out, "--no-plot") == 0
+    entry = json.loads((out / "parameters.json").read_text())
+    assert entry["n_components"] == entry["diagnostics"]["rank_test"]["rank"] == 2
