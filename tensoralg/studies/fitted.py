@@ -20,6 +20,7 @@ from tensoralg.studies.mixture_plots import (
     mixture_scatter,
     responsibility_histogram,
 )
+from tensoralg.studies.spectrum_plot import plot_spectrum
 from tensoralg.studies.summary import number
 
 __all__ = ["FIT_FILES", "OutputExistsError", "refuse_to_overwrite", "write_fit"]
@@ -31,6 +32,7 @@ FIT_FILES = (
     "report.html",
     "scatter.png",
     "responsibilities.png",
+    "spectrum.png",
 )
 _MOST_COLUMNS = 40
 _MOST_WORK = 1e11  # rows times parameters squared: half a minute
@@ -206,6 +208,13 @@ def _report(
     if plot:
         mixture = MixtureParameters(model.weights_, model.means_, model.covariances_)
         _add_pictures(report, mixture, table, responsibilities, folder)
+    if plot and model.diagnostics_.rank_test:
+        plot_spectrum(folder / "spectrum.png", model.diagnostics_.rank_test)
+        report.figure(
+            "spectrum.png",
+            "Singular values of a flattening of the moments: those that noise does not reach "
+            "count the components.",
+        )
     report.heading("Where it ran")
     report.paragraph(f"{entry['machine']['date']}: {machine_in_words(entry['machine'])}.")
     report.write(folder)

@@ -386,6 +386,8 @@ def test_output_that_knows_ascii_only(tmp_path):
 
 def test_the_number_of_components_is_detected(table, tmp_path):
     out = tmp_path / "out"
-    assert run("fit", table, "--components", "auto", "--out", out, "--no-plot") == 0
+    assert run("fit", table, "--components", "auto", "--out", out) == 0
+    assert "spectrum.png" in (out / "report.md").read_text()
+    assert (out / "spectrum.png").exists()
     entry = json.loads((out / "parameters.json").read_text())
     assert entry["n_components"] == entry["diagnostics"]["rank_test"]["rank"] == 2
