@@ -123,7 +123,10 @@ def expectation_maximization(
     ----------
     chunks : callable
         Called once per pass; returns an iterable of ``(X, sample_weight)`` with X (n, d) and
-        sample_weight (n,) or None. Rows of weight 0 count as deleted, whatever they hold.
+        sample_weight (n,) or None. Rows of weight 0 count as deleted, whatever they hold. Where
+        it has a method ``reduce(function, merge)``, passes go through that instead: it returns
+        ``function(number, X, sample_weight)`` of all chunks, merged in pairs, from wherever the
+        chunks are.
     weights : (r,) array_like
         Positive; normalised to sum 1.
     means, covariances : (r, d) array_like

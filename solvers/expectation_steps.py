@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,22 +43,22 @@ class Data(NamedTuple):
     missing: bool
 
 
+Sums = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
+
+
 def collect(data: Data, parameters: Parameters) -> Statistics:
     """One fused pass: E step and sufficient statistics."""
-    from tensoralg.solvers.expectation_kernels import accumulate
-
     r, d = parameters.means.shape
-    sums = (np.zeros(r), np.zeros((r, d)), np.zeros((r, d)), np.zeros((r, d)), np.zeros(4))
     mixture = _kernel_parameters(parameters, data.missing)
-    for number, (chunk, sample_weight) in enumerate(data.chunks()):
-        X, weight = check_chunk(chunk, sample_weight, d, f"chunk {number}")
-        far = sums[4][3]
-        for piece, rows in _pieces(X):
-            accumulate(
-                rows, weight[piece], data.shift, data.inverse_scale, mixture, data.missing, sums
-            )
-        if sums[4][3] > far:
-            check_finite(X, weight, data.missing, f"chunk {number}")
+    reduce = getattr(data.chunks, "reduce", None)
+    if reduce is None:
+        sums = _no_sums(r, d)
+        for number, (chunk, sample_weight) in enumerate(data.chunks()):
+            _add_chunk(sums, data, mixture, number, chunk, sample_weight)
+    else:
+        # elsewhere, and without the chunks themselves
+        task = partial(_sums_of_chunk, data._replace(chunks=tuple), mixture)
+        sums = reduce(task, _added) or _no_sums(r, d)
     mass, seen, first, second, scalars = sums
     if not scalars[2] > 0:
         raise ValueError(
@@ -68,6 +69,35 @@ def collect(data: Data, parameters: Parameters) -> Statistics:
     if not data.missing:
         seen = mass[:, None]
     return Statistics(mass, seen, first, second, float(scalars[0] / scalars[2]), float(scalars[2]))
+
+
+def _no_sums(r: int, d: int) -> Sums:
+    return np.zeros(r), np.zeros((r, d)), np.zeros((r, d)), np.zeros((r, d)), np.zeros(4)
+
+
+def _add_chunk(
+    sums: Sums, data: Data, mixture: Any, number: int, chunk: Any, sample_weight: Any
+) -> None:
+    """Add the statistics of one chunk in place."""
+    from tensoralg.solvers.expectation_kernels import accumulate
+
+    X, weight = check_chunk(chunk, sample_weight, sums[1].shape[1], f"chunk {number}")
+    far = sums[4][3]
+    for piece, rows in _pieces(X):
+        accumulate(rows, weight[piece], data.shift, data.inverse_scale, mixture, data.missing, sums)
+    if sums[4][3] > far:
+        check_finite(X, weight, data.missing, f"chunk {number}")
+
+
+def _sums_of_chunk(data: Data, mixture: Any, number: int, chunk: Any, sample_weight: Any) -> Sums:
+    sums = _no_sums(*mixture[0].shape)
+    _add_chunk(sums, data, mixture, number, chunk, sample_weight)
+    return sums
+
+
+def _added(left: Sums, right: Sums) -> Sums:
+    mass, seen, first, second, scalars = (a + b for a, b in zip(left, right, strict=True))
+    return mass, seen, first, second, scalars
 
 
 def _pieces(X: npt.NDArray[Any]) -> Iterator[tuple[slice, FloatArray]]:
@@ -117,17 +147,32 @@ def _kernel_parameters(
 
 def worst_row(data: Data, parameters: Parameters) -> FloatArray:
     """Find the standardised row of positive weight with the lowest density."""
-    lowest, worst = np.inf, np.array(parameters.means[0])
-    for number, (chunk, sample_weight) in enumerate(data.chunks()):
-        X, weight = check_chunk(chunk, sample_weight, data.shift.size, f"chunk {number}")
-        density = _evaluate(X, parameters, data, 0)[0]
-        if weight.size:
-            density[weight == 0] = np.inf
-        if density.size and density.min() < lowest:
-            lowest = density.min()
-            row = np.asarray(X[density.argmin()], dtype=np.float64)
-            worst[:] = (row - data.shift) * data.inverse_scale
-    return worst
+    task = partial(_worst_of_chunk, data._replace(chunks=tuple), parameters)
+    reduce = getattr(data.chunks, "reduce", None)
+    if reduce is None:
+        found: tuple[float, FloatArray] = (np.inf, np.array(parameters.means[0]))
+        for number, (chunk, sample_weight) in enumerate(data.chunks()):
+            found = _worse(found, task(number, chunk, sample_weight))
+    else:
+        found = reduce(task, _worse)
+    return found[1] if found[0] < np.inf else np.array(parameters.means[0])
+
+
+def _worst_of_chunk(
+    data: Data, parameters: Parameters, number: int, chunk: Any, sample_weight: Any
+) -> tuple[float, FloatArray]:
+    X, weight = check_chunk(chunk, sample_weight, data.shift.size, f"chunk {number}")
+    density = _evaluate(X, parameters, data, 0)[0]
+    if weight.size:
+        density[weight == 0] = np.inf
+    if not density.size:
+        return np.inf, data.shift
+    row = np.asarray(X[density.argmin()], dtype=np.float64)
+    return float(density.min()), (row - data.shift) * data.inverse_scale
+
+
+def _worse(left: tuple[float, FloatArray], right: tuple[float, FloatArray]) -> Any:
+    return right if right[0] < left[0] else left
 
 
 def log_density(

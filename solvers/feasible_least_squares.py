@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import rank_square_free
 from tensoralg.core.monomials import graded_indices
+from tensoralg.solvers.elementary_symmetric import elementary_symmetric, without_variable
 
 __all__ = ["FeasibleFit", "feasible_least_squares", "normal_matrix", "square_free_products"]
 
@@ -137,24 +138,6 @@ def _gradient(
     return np.asarray(gradient_weights), gradient_points
 
 
-def _elementary_symmetric(c: Array, order: int) -> Array:
-    """``e_0..e_order`` of the last axis of `c`, stacked along a new last axis."""
-    e = np.zeros((*c.shape[:-1], order + 1))
-    e[..., 0] = 1.0
-    for j in range(c.shape[-1]):
-        e[..., 1:] += c[..., j, None] * e[..., :-1]
-    return e
-
-
-def _without(e: Array, c: Array) -> Array:
-    """Elementary symmetric polynomials with one variable of value `c` taken out."""
-    out = np.empty_like(e)
-    out[..., 0] = e[..., 0]
-    for q in range(1, e.shape[-1]):
-        out[..., q] = e[..., q] - c * out[..., q - 1]
-    return out
-
-
 def normal_matrix(weights: Array, points: Array, degree_weights: Array) -> Array:
     """Evaluate ``J^T J`` of the square-free moments for the unknowns (weights, points row by row).
 
@@ -183,9 +166,11 @@ def normal_matrix(weights: Array, points: Array, degree_weights: Array) -> Array
     order = len(degree_weights) - 1
     squared = degree_weights**2
     c = points[:, None, :] * points[None, :, :]
-    e = _elementary_symmetric(c, order)
-    e1 = _without(np.broadcast_to(e[:, :, None, :], (r, r, d, order + 1)), c)
-    e2 = _without(np.broadcast_to(e1[:, :, :, None, :], (r, r, d, d, order + 1)), c[:, :, None, :])
+    e = elementary_symmetric(c, order)
+    e1 = without_variable(np.broadcast_to(e[:, :, None, :], (r, r, d, order + 1)), c)
+    e2 = without_variable(
+        np.broadcast_to(e1[:, :, :, None, :], (r, r, d, d, order + 1)), c[:, :, None, :]
+    )
     once = e1[..., :order] @ squared[1:]
     twice = e2[..., : order - 1] @ squared[2:] if order > 1 else np.zeros((r, r, d, d))
     normal = np.empty((r * (d + 1), r * (d + 1)))

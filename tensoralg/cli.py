@@ -81,7 +81,7 @@ def _study(context: typer.Context) -> None:
 def fit(
     data: Annotated[Path, typer.Argument(help="A .csv, .tsv, .txt, .npy or .parquet file.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
-    components: Annotated[int, typer.Option(min=1, help="Number of components.")],
+    components: Annotated[str, typer.Option(metavar="NUMBER|auto", help="auto detects it.")],
     order: Annotated[int, typer.Option(min=3, help="Highest order of the moments.")] = 3,
     columns: Annotated[str | None, typer.Option(help="Names of columns: a,b,c.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of what is random.")] = 0,
@@ -98,7 +98,9 @@ def fit(
     with one_line_errors():
         from tensoralg.studies.data_files import read_table
         from tensoralg.studies.fitted import refuse_to_overwrite
+        from tensoralg.studies.program import component_count
 
+        count = component_count(components)
         drawing, plot_note = _drawing(plot)
         if not overwrite:
             refuse_to_overwrite(out)
@@ -106,9 +108,9 @@ def fit(
         split = csv.reader([columns or ""], skipinitialspace=True)
         names = [name.strip() for row in split for name in row]
         table = read_table(data, names or None)
-        _check_rows(table, data, components, missing)
+        _check_rows(table, data, count if isinstance(count, int) else 1, missing)
         options = {"order": order, "random_state": seed, "missing": missing}
-        _fit_and_write(table, data, out, components, options, drawing, plot_note)
+        _fit_and_write(table, data, out, count, options, drawing, plot_note)
 
 
 @app.command()
@@ -241,7 +243,13 @@ def _as_options(text: str) -> str:
 def run(
     specification: Annotated[Path, typer.Argument(metavar="SPEC", help="The study, a TOML file.")],
     out: Annotated[Path, typer.Option(help="Folder of the study; resumed where it is not done.")],
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of local processes; by default 1.")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run on a Dask cluster: tcp://host:8786."),
+    ] = None,
 ) -> None:
     """Run what is missing of a study, and write its report."""
     with one_line_errors():
@@ -249,9 +257,13 @@ def run(
         from tensoralg.studies.specification import load_specification
         from tensoralg.studies.terminal import print_study, progress_bar
 
+        if workers is not None and scheduler is not None:
+            stop("--workers starts local processes and --scheduler joins a cluster: give one")
         spec = load_specification(specification)
         with progress_bar(spec.name) as callback:
-            cells = run_study(spec, out, workers=workers, callback=callback)
+            cells = run_study(
+                spec, out, workers=workers or 1, scheduler=scheduler, callback=callback
+            )
         print_study(spec, cells)
         _report(out)
         _name_failures(cells)
@@ -334,7 +346,7 @@ def _fit_and_write(
     table: "Table",
     data: Path,
     out: Path,
-    count: int,
+    count: int | str,
     options: dict[str, Any],
     drawing: bool,
     plot_note: str,

@@ -4,12 +4,20 @@ from tensoralg.mixtures.bounds import component_bound, counting_bound, variance_
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.estimator import DiagonalGaussianMixture
 from tensoralg.mixtures.moments import MomentAccumulator
+from tensoralg.mixtures.rank_detection import RankTest, detect_rank
+from tensoralg.mixtures.split_moments import SplitMomentAccumulator
+from tensoralg.mixtures.uncertainty import MomentTest, StandardErrors
 
 __all__ = [
     "DiagonalGaussianMixture",
     "FitDiagnostics",
     "MomentAccumulator",
+    "MomentTest",
+    "RankTest",
+    "SplitMomentAccumulator",
+    "StandardErrors",
     "component_bound",
     "counting_bound",
+    "detect_rank",
     "variance_bound",
 ]

@@ -21,11 +21,13 @@ class FitDiagnostics:
         The same in a sentence, with what to do next.
     start : str
         Where the polish began: "algebraic" (generating polynomials), "least squares" (above the
-        algebraic bound), "k-means++" (no moment start was possible; or it contradicted the
+        algebraic bound), "block read-out" (of three blocks of columns, where the moments are too
+        many), "k-means++" (no moment start was possible; or it contradicted the
         moments, had a `mean_error` above 0.05 or collapsed, and this was more likely), "warm",
         "closed form", "given".
     order, form : int, str
-        Highest moment order and form of the generating polynomials.
+        Highest moment order and form of the generating polynomials; 3 and "blocks" where a
+        read-out of three blocks took their place, whatever was asked.
     bounds : dict
         Largest number of components by form, by counting and for the variances.
     splits, complex_pairs, negative_weights, refined : int
@@ -54,6 +56,13 @@ class FitDiagnostics:
         Rows that ``robust=True`` left out, or, without it, rows beyond fifty robust deviations.
     missing : int
         Missing cells.
+    rank_test : dict
+        With ``n_components="auto"``, the fields of :class:`RankTest`: "rank", "ranks", "room",
+        "singular_values", "thresholds".
+    standard_errors : dict
+        "weights", "means", "covariances" and "method", after a call of `standard_errors`.
+    moment_test : dict
+        "statistic", "degrees_of_freedom", "p_value" and "moments", after a call of `moment_test`.
     """
 
     status: str = "not fitted"
@@ -76,6 +85,9 @@ class FitDiagnostics:
     constant_columns: list[int] = field(default_factory=list)
     outliers: int = 0
     missing: int = 0
+    rank_test: dict[str, Any] = field(default_factory=dict)
+    standard_errors: dict[str, Any] = field(default_factory=dict)
+    moment_test: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields as a plain dictionary."""

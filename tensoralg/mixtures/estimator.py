@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
-from tensoralg.mixtures.density import MixtureDensity, generator_of
+from tensoralg.mixtures.dask_rows import DaskRows, as_dask_array, is_dask
+from tensoralg.mixtures.density import generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
+from tensoralg.mixtures.inference import MixtureInference
+from tensoralg.mixtures.moment_count import check_moments_fit
 from tensoralg.mixtures.moment_input import checked_mixture
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.moments_only import Fitted, fit_accumulator
@@ -19,11 +22,13 @@ from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.pipeline import fit_source
 from tensoralg.mixtures.robust import without_outliers
 from tensoralg.mixtures.rows import RowSource, is_chunked, summarise
+from tensoralg.mixtures.split_moments import SplitMomentAccumulator
 from tensoralg.mixtures.validation import (
     check_cells,
     check_chunk,
     check_rows,
     check_settings,
+    is_automatic,
     positive_rows,
     refuse_dtype,
 )
@@ -34,18 +39,19 @@ __all__ = ["DiagonalGaussianMixture"]
 Array = NDArray[Any]
 
 
-class DiagonalGaussianMixture(MixtureDensity):
+class DiagonalGaussianMixture(MixtureInference):
     """Mixture of Gaussians with diagonal covariances, recovered from moments.
 
     One pass over the data accumulates the moments over pairwise distinct indices; generating
     polynomials turn them into weights and means, without random starts in parameter space;
     feasible least squares refines several of those, and the best is polished by a few EM steps.
     Where moments contradict the start, leave it open or give none, k-means++ starts compete.
+    With many columns a read-out of three blocks of them replaces the moments, which are too many.
 
     Parameters
     ----------
-    n_components : int, default 1
-        Number r of components.
+    n_components : int or "auto", default 1
+        Number r of components; "auto" detects it from the moments (:func:`detect_rank`).
     order : int, default 3
         Highest order m of the moments, at least 3. Higher orders identify more components
         (:func:`component_bound`) and need more rows.
@@ -113,7 +119,7 @@ class DiagonalGaussianMixture(MixtureDensity):
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components: int | str = 1,
         *,
         order: int = 3,
         form: str = "affine",
@@ -140,8 +146,9 @@ class DiagonalGaussianMixture(MixtureDensity):
 
     def _settings(self) -> tuple[Settings, FitDiagnostics]:
         check_settings(self)
+        automatic = is_automatic(self.n_components)
         settings = Settings(
-            int(self.n_components),
+            2 if automatic else int(self.n_components),  # several, until they are counted
             int(self.order),
             cast(Form, self.form),
             self.polish == "em",
@@ -150,6 +157,7 @@ class DiagonalGaussianMixture(MixtureDensity):
             float(self.reg_covar),
             bool(self.missing),
             generator_of(self.random_state),
+            automatic,
         )
         return settings, FitDiagnostics(order=settings.order, form=settings.form)
 
@@ -158,12 +166,14 @@ class DiagonalGaussianMixture(MixtureDensity):
 
         Parameters
         ----------
-        X : array_like of shape (N, d), or iterable of 2-D chunks
-            Rows. An iterable that can be read once only is not polished: a warning says so.
+        X : array_like of shape (N, d), Dask array, or iterable of 2-D chunks
+            Rows. An iterable that can be read once only is not polished: a warning says so. Of a
+            Dask array only sums travel, on the scheduler that is in force.
         y : None
             Ignored.
-        sample_weight : array_like of shape (N,), optional
-            Nonnegative; weight 3 equals the row three times, 0 equals deletion. Not with chunks.
+        sample_weight : array_like or Dask array of shape (N,), optional
+            Nonnegative; weight 3 equals the row three times, 0 equals deletion. Not with an
+            iterable of chunks.
 
         Returns
         -------
@@ -208,10 +218,12 @@ class DiagonalGaussianMixture(MixtureDensity):
         """Return the parameters to start from, where that is wanted and they fit."""
         if not self.warm_start or not hasattr(self, "weights_"):
             return None
-        if self.means_.shape != (self.n_components, self.n_features_in_):
+        automatic = is_automatic(self.n_components)  # the number is compared when it is known
+        wanted = len(self.means_) if automatic else self.n_components
+        if self.means_.shape != (wanted, self.n_features_in_):
             warn(
                 f"warm_start=True, but the last fit has means of shape {self.means_.shape} where "
-                f"{(self.n_components, self.n_features_in_)} are needed: a new start is made"
+                f"{(wanted, self.n_features_in_)} are needed: a new start is made"
             )
             return None
         return Mixture(
@@ -221,6 +233,11 @@ class DiagonalGaussianMixture(MixtureDensity):
         )
 
     def _source(self, X: Any, sample_weight: Any, diagnostics: FitDiagnostics) -> RowSource:
+        if is_dask(X):
+            if self.robust:
+                raise ValueError("robust=True needs an array in memory: medians do not stream")
+            self.__dict__.pop("feature_names_in_", None)
+            return DaskRows(as_dask_array(X), sample_weight, missing=bool(self.missing))
         if is_chunked(X):
             if sample_weight is not None:
                 raise ValueError("sample_weight cannot be combined with an iterable of chunks")
@@ -314,8 +331,10 @@ class DiagonalGaussianMixture(MixtureDensity):
             # an update replaces the sums: the copy leaves those of the last fit alone
             accumulator = copy(getattr(self, "accumulator_", None))
             if accumulator is None:
+                check_moments_fit(X.shape[1], settings.order)
                 first = summarise(X, weights)
-                accumulator = MomentAccumulator(
+                kind = SplitMomentAccumulator if settings.automatic else MomentAccumulator
+                accumulator = kind(
                     X.shape[1],
                     settings.order,
                     shift=first.mean,

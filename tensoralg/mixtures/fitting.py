@@ -1,6 +1,8 @@
 """From rows to moments in one pass, and from moments to starts."""
 
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,10 +10,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from tensoralg.core.indices import multi_indices, rank_multi_indices
+from tensoralg.mixtures.dask_rows import DaskRows
 from tensoralg.mixtures.diagnostics import FitDiagnostics
+from tensoralg.mixtures.moment_count import moments_fit
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.rows import ColumnSummary, RowSource, summarise
+from tensoralg.mixtures.split_moments import SplitMomentAccumulator
 from tensoralg.mixtures.starts import moment_starts, second_moments
 from tensoralg.mixtures.validation import all_bounds, check_spread, refuse_rank
 from tensoralg.solvers.coordinate_splits import Form
@@ -49,10 +54,11 @@ class Settings:
     floor: float
     missing: bool
     rng: np.random.Generator
+    automatic: bool = False
 
     def with_components(self, n_components: int) -> "Settings":
         """Return the same settings for another number of components."""
-        return replace(self, n_components=n_components)
+        return replace(self, n_components=n_components, automatic=False)
 
     def without_polish(self) -> "Settings":
         """Return the same settings with no EM to follow."""
@@ -79,37 +85,84 @@ def accumulate(
         Means, variances and ranges.
     MomentAccumulator or None
         Moments about the overall mean (with missing cells: that of the first chunk) in units of
-        the standard deviation.
+        the standard deviation; None, too, where they are too many.
     dtype
         Of the first chunk.
     """
     total: ColumnSummary | None = None
     accumulator: MomentAccumulator | None = None
     dtype: np.dtype[Any] = np.dtype(np.float64)
-    for X, weights in source():
-        part = summarise(X, weights)
-        if total is None:
-            total, dtype = part, X.dtype
-            if moments:
-                check_spread(part.spread, X.dtype)
-                accumulator = MomentAccumulator(
-                    X.shape[1],
-                    settings.order,
-                    shift=part.mean,
-                    scale=part.scale,
-                    powers=settings.form == "power",
-                    missing=settings.missing,
-                )
-        else:
-            total = total.merged(part)
-        if accumulator is not None:
-            accumulator.update(X, sample_weight=weights)
+    if isinstance(source, DaskRows):
+        total, accumulator, dtype = _sum_blocks(source, settings, moments=moments)
+    else:
+        for X, weights in source():
+            part = summarise(X, weights)
+            if total is None:
+                total, dtype = part, X.dtype
+                if moments and _fit(X, settings, again=source.again):
+                    accumulator = _without_rows(part, X, settings)
+            else:
+                total = total.merged(part)
+            if accumulator is not None:
+                accumulator.update(X, sample_weight=weights)
     if total is None:
         raise ValueError("X has no rows: an empty iterable, or chunks without rows")
     if accumulator is not None:
         # with missing cells only the unit can be changed
         accumulator = accumulator.rebased(None if settings.missing else total.mean, total.scale)
     return total, accumulator, dtype
+
+
+def _fit(X: Array, settings: Settings, *, again: bool) -> bool:
+    return moments_fit(X.shape[1], settings.n_components, settings.order, again=again)
+
+
+def _without_rows(first: ColumnSummary, X: Array, settings: Settings) -> MomentAccumulator:
+    """Make an accumulator with the origin and the unit of the first chunk."""
+    check_spread(first.spread, X.dtype)
+    kind = SplitMomentAccumulator if settings.automatic else MomentAccumulator
+    return kind(
+        X.shape[1],
+        settings.order,
+        shift=first.mean,
+        scale=first.scale,
+        powers=settings.form == "power",
+        missing=settings.missing,
+    )
+
+
+_BlockSums = tuple[ColumnSummary | None, MomentAccumulator | None, np.dtype[Any]]
+
+
+def _sum_blocks(source: DaskRows, settings: Settings, *, moments: bool) -> _BlockSums:
+    """Summarise the chunks of a Dask array where they are, in the units of the first one."""
+    found: _BlockSums | None = source.first(partial(_sums_of_first, settings, moments))
+    if found is None:
+        return None, None, np.dtype(np.float64)
+    total, accumulator, dtype = source.reduce(partial(_sums_of, found[1]), _sums_of_both)
+    source.rows = total.rows
+    return total, accumulator, dtype
+
+
+def _sums_of_first(
+    settings: Settings, moments: bool, number: int, X: Array, weights: Array | None
+) -> _BlockSums:
+    part = summarise(X, weights)
+    moments = moments and _fit(X, settings, again=True)
+    return part, _without_rows(part, X, settings) if moments else None, X.dtype
+
+
+def _sums_of(
+    template: MomentAccumulator | None, number: int, X: Array, weights: Array | None
+) -> _BlockSums:
+    sums = None if template is None else copy(template).update(X, sample_weight=weights)
+    return summarise(X, weights), sums, X.dtype
+
+
+def _sums_of_both(left: Any, right: Any) -> _BlockSums:
+    # results of tasks stay as they are: a task may run again
+    sums = None if left[1] is None else copy(left[1]).merge(right[1])
+    return left[0].merged(right[0]), sums, left[2]
 
 
 def closed_form(dimension: int, floor: float, constant: NDArray[np.bool_]) -> Mixture:

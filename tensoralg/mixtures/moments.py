@@ -1,16 +1,18 @@
 """All moments of a data set up to an order, in one pass, chunk by chunk, mergeable."""
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensoralg.core.errors import ShapeError
 from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
 from tensoralg.core.indices import square_free_indices
 from tensoralg.gpu.moment_features import gram_of_rows
 from tensoralg.gpu.namespaces import namespace_of, to_numpy
 from tensoralg.gpu.row_chunks import chunk_mean
+from tensoralg.mixtures.dask_rows import as_dask_array, is_dask, merged_update
 from tensoralg.mixtures.moment_algebra import (
     gaussian_gram,
     gram_positions,
@@ -153,7 +155,8 @@ class MomentAccumulator:
         Parameters
         ----------
         X : array, shape (N, d), N >= 1
-            Real numbers of any floating or integer dtype, computed in float64.
+            Real numbers of any floating or integer dtype, computed in float64. The chunks of a
+            Dask array are accumulated where they are, and the accumulators merged in a tree.
         sample_weight : array, shape (N,), optional
             Weights >= 0; 3 equals three copies of a row, 0 equals none. A first chunk whose
             weights are all 0 leaves the shift open.
@@ -178,6 +181,8 @@ class MomentAccumulator:
         >>> MomentAccumulator(2, 3).update([[1.0, 2.0], [3.0, 5.0]], sample_weight=[1, 3])
         MomentAccumulator(dimension=2, order=3) of 2 rows
         """
+        if is_dask(X):
+            return self._update_blocks(X, sample_weight)
         X = checked_rows(X, self.dimension)
         weight = checked_weights(sample_weight, X)
         check_same_place(self._gram, X)
@@ -214,6 +219,21 @@ class MomentAccumulator:
         self.count += count
         self.total_weight += total
         return self
+
+    def _update_blocks(self, X: Any, sample_weight: Any) -> Self:
+        """Add the rows of a Dask array: its chunks are accumulated where they are."""
+        X = as_dask_array(X)
+        if X.shape[1] != self.dimension:
+            raise ShapeError(
+                f"X has {X.shape[1]} columns, but this accumulator has dimension {self.dimension}"
+            )
+        if X.shape[0] == 0:
+            raise ShapeError(f"X has no rows: got shape {X.shape}, at least 1 row is needed")
+        template = copy(self)
+        template._gram = template._mask_gram = None
+        template.count, template.total_weight = 0, 0.0
+        found = merged_update(template, X, sample_weight)
+        return self if found is None else self.merge(found)
 
     def merge(self, other: "MomentAccumulator") -> Self:
         """Add the rows that another accumulator has seen.

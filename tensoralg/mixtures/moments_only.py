@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tensoralg.core.errors import ConvergenceWarning, RankBoundError
 from tensoralg.core.indices import multi_indices, pad_multi_indices, rank_multi_indices
 from tensoralg.gpu.namespaces import to_numpy
+from tensoralg.mixtures.automatic import with_detected
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings, closed_form, starts_from_values
 from tensoralg.mixtures.moment_noise import ERROR_LIMIT, MISFIT_LIMIT, largest_deviation, mean_error
@@ -178,7 +179,7 @@ def unpolished(
             raise RankBoundError(f"the moments are incomplete: {diagnostics.message}")
         raise refuse_rank(settings.n_components, d, settings.order, bounds)
     diagnostics.status = "moments only"
-    diagnostics.message = (
+    diagnostics.message = diagnostics.message or (
         f"parameters match the moments up to order {settings.order} to a relative residual of "
         f"{diagnostics.moment_residual:.2g}; no likelihood was maximised"
     )
@@ -246,9 +247,11 @@ def fit_accumulator(
     offset = accumulator.scale * mean
     if not accumulator.missing:
         shift, offset = shift + offset, np.zeros_like(shift)
-    values = accumulator.rebased(shift, scale).homogenised()
+    standardised = accumulator.rebased(shift, scale)
+    values = standardised.homogenised()
     check_spread(np.where(constant, 0.0, scale), dtype)
     note_constant(constant, diagnostics)
+    settings = with_detected(standardised, constant, settings, diagnostics)
     settings = one_if_constant(constant, settings)
     if settings.n_components == 1:
         finish_one(diagnostics)

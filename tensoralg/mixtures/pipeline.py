@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.core.errors import ConvergenceWarning
+from tensoralg.mixtures.automatic import kept_start, with_detected
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings, accumulate, closed_form
+from tensoralg.mixtures.large_dimension import read_out_starts
 from tensoralg.mixtures.moment_noise import MISFIT_LIMIT
 from tensoralg.mixtures.moments_only import (
     Fitted,
@@ -29,7 +31,7 @@ from tensoralg.mixtures.polish import (
     sample_rows,
     settled,
 )
-from tensoralg.mixtures.rows import ColumnSummary, RowSource, count_distinct
+from tensoralg.mixtures.rows import ColumnSummary, RowSource
 from tensoralg.mixtures.validation import check_enough_rows, check_spread
 from tensoralg.solvers.expectation_maximization import EMResult
 
@@ -67,10 +69,15 @@ def fit_source(
     will_polish = settings.polish and source.again
     if warm is not None and will_polish:
         warm = _of_same_width(warm, source)
+    moments = settings.n_components > 1 and (warm is None or not will_polish)
     summary, accumulator, dtype = accumulate(
-        source, settings, moments=settings.n_components > 1 and (warm is None or not will_polish)
+        source, settings, moments=moments or settings.automatic
     )
     _check_columns(summary, settings, dtype, diagnostics)
+    if settings.automatic:
+        settings = with_detected(accumulator, summary.constant, settings, diagnostics)
+        warm = kept_start(warm, settings) if will_polish else None
+        accumulator = accumulator if warm is None else None
     settings = _effective(source, summary, settings)
     shift, scale = summary.mean, summary.scale
     if settings.n_components == 1:
@@ -85,17 +92,19 @@ def fit_source(
         start = Mixture(warm.weights, (warm.means - shift) / scale, warm.variances / scale**2)
         diagnostics.start = "warm"
         return _polished(source, [start], summary, shift, scale, settings, diagnostics, dtype)
-    assert accumulator is not None
-    if settings.missing:
-        shift = np.asarray(accumulator.shift)
-    starts = judged_starts(
-        accumulator.homogenised(),
-        accumulator.dimension,
-        np.flatnonzero(~summary.constant),
-        observed_rows(accumulator),
-        settings,
-        diagnostics,
-    )
+    if accumulator is None:  # there are too many moments
+        starts = read_out_starts(source, summary, settings, diagnostics)
+    else:
+        if settings.missing:
+            shift = np.asarray(accumulator.shift)
+        starts = judged_starts(
+            accumulator.homogenised(),
+            accumulator.dimension,
+            np.flatnonzero(~summary.constant),
+            observed_rows(accumulator),
+            settings,
+            diagnostics,
+        )
     if not settings.polish:
         return unpolished(starts, shift, scale, settings, diagnostics, dtype)
     return _polished(source, starts, summary, shift, scale, settings, diagnostics, dtype)
@@ -118,7 +127,7 @@ def _effective(source: RowSource, summary: ColumnSummary, settings: Settings) ->
     settings = one_if_constant(summary.constant, settings)
     if not source.again or settings.n_components == 1:
         return settings
-    distinct = count_distinct(source(), settings.n_components)
+    distinct = source.count_distinct(settings.n_components)
     if 0 < distinct < settings.n_components:
         warn(
             f"X has {distinct} distinct rows, fewer than n_components={settings.n_components}: "
@@ -131,7 +140,8 @@ def _effective(source: RowSource, summary: ColumnSummary, settings: Settings) ->
 def _check_columns(
     summary: ColumnSummary, settings: Settings, dtype: np.dtype[Any], diagnostics: FitDiagnostics
 ) -> None:
-    check_enough_rows(summary.rows, settings.n_components)
+    wanted = "auto" if settings.automatic else settings.n_components
+    check_enough_rows(summary.rows, wanted)
     diagnostics.missing = summary.missing
     empty = np.flatnonzero(summary.weight == 0)
     if len(empty):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoralg.mixtures.dask_rows import DaskRows
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
 from tensoralg.mixtures.rows import Chunk, RowSource
@@ -55,6 +56,11 @@ def sample_rows(source: RowSource, rng: np.random.Generator, size: int = _SAMPLE
     keys = np.empty(0)
     # a stream of its own: later draws must not depend on how many rows there are
     (draw,) = rng.spawn(1)
+    if isinstance(source, DaskRows):
+        sample = source.sample(draw, size)
+        if sample is None:
+            raise ValueError("X gave rows when it was read first and none later")
+        return sample
     for X, w in source():
         new = draw.random(len(X))
         rows = X if rows is None else np.concatenate([rows, X])

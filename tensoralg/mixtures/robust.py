@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.mixtures.diagnostics import FitDiagnostics
+from tensoralg.mixtures.rows import rows_of_block
 
 __all__ = ["without_outliers"]
 
@@ -43,8 +44,9 @@ def without_outliers(
     with np.errstate(over="ignore"):
         limit = (_DROPPED if drop else _REPORTED) * scale
     far = np.zeros(len(X), dtype=bool)
-    for begin in range(0, len(X), 65536):
-        rows = slice(begin, begin + 65536)
+    size = rows_of_block(X.shape[1])
+    for begin in range(0, len(X), size):
+        rows = slice(begin, begin + size)
         with np.errstate(invalid="ignore", over="ignore"):
             far[rows] = (np.abs(X[rows] - centre) > limit).any(axis=1)
     diagnostics.outliers = int(far.sum())

@@ -9,11 +9,19 @@ from numpy.typing import NDArray
 
 from tensoralg.core.errors import ShapeError
 
-__all__ = ["ColumnSummary", "RowSource", "count_distinct", "is_chunked", "summarise"]
+__all__ = [
+    "ColumnSummary",
+    "RowSource",
+    "distinct_rows",
+    "is_chunked",
+    "rows_of_block",
+    "summarise",
+]
 
 Array = NDArray[Any]
 Chunk = tuple[Array, Array | None]
-_BLOCK = 65536
+_BLOCK = 65536  # rows
+_CELLS = 2**21  # fewer rows where there are many columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +94,11 @@ class ColumnSummary:
         return np.asarray(np.where(self.constant, 1.0, np.sqrt(self.variance)))
 
 
+def rows_of_block(columns: int) -> int:
+    """Count the rows whose temporaries stay small."""
+    return min(_BLOCK, max(_CELLS // columns, 1))
+
+
 def _summarise_block(X: Array, weights: Array) -> ColumnSummary:
     x = X.astype(np.float64)
     there = np.isfinite(x)
@@ -126,8 +139,9 @@ def summarise(X: Array, sample_weight: Array | None = None) -> ColumnSummary:
     """
     w = np.ones(len(X)) if sample_weight is None else sample_weight
     total: ColumnSummary | None = None
-    for begin in range(0, len(X), _BLOCK):
-        rows = slice(begin, begin + _BLOCK)
+    size = rows_of_block(X.shape[1])
+    for begin in range(0, len(X), size):
+        rows = slice(begin, begin + size)
         with np.errstate(over="ignore", invalid="ignore"):  # as in `merged`
             part = _summarise_block(X[rows], w[rows])
         total = part if total is None else total.merged(part)
@@ -136,8 +150,8 @@ def summarise(X: Array, sample_weight: Array | None = None) -> ColumnSummary:
     return total
 
 
-def count_distinct(chunks: Iterable[Chunk], enough: int) -> int:
-    """Count distinct rows, no further than `enough`."""
+def distinct_rows(chunks: Iterable[Chunk], enough: int) -> Array | None:
+    """Find distinct rows, no more than `enough`; None where there is no row."""
     seen: Array | None = None
     for X, _ in chunks:
         # most data differ at once: look at few rows first
@@ -147,8 +161,8 @@ def count_distinct(chunks: Iterable[Chunk], enough: int) -> int:
             block = X[begin:end]
             seen = np.unique(block if seen is None else np.concatenate([seen, block]), axis=0)
             if len(seen) >= enough:
-                return enough
-    return 0 if seen is None else len(seen)
+                return seen[:enough]
+    return seen
 
 
 def is_chunked(X: Any) -> bool:
@@ -199,3 +213,8 @@ class RowSource:
             X, weights = self._check(raw)
             if len(X):
                 yield X, weights
+
+    def count_distinct(self, enough: int) -> int:
+        """Count distinct rows, no further than `enough`."""
+        seen = distinct_rows(self(), enough)
+        return 0 if seen is None else len(seen)

@@ -20,6 +20,7 @@ __all__ = [
     "check_rows",
     "check_settings",
     "check_spread",
+    "is_automatic",
     "is_count",
     "positive_rows",
     "refuse_dtype",
@@ -36,11 +37,16 @@ def is_count(value: Any, least: int = 1) -> bool:
     return isinstance(value, Integral) and int(value) >= least
 
 
+def is_automatic(n_components: Any) -> bool:
+    """Whether the number of components is to be detected."""
+    return isinstance(n_components, str) and n_components == "auto"
+
+
 def check_settings(estimator: Any) -> None:
     """Check the constructor's arguments; scikit-learn wants that in fit, not in ``__init__``."""
     r = estimator.n_components
-    if not is_count(r):
-        raise ValueError(f"n_components must be an integer >= 1; got {r!r}")
+    if not (is_count(r) or is_automatic(r)):
+        raise ValueError(f"n_components must be an integer >= 1 or 'auto'; got {r!r}")
     m = estimator.order
     if not is_count(m, 3):
         raise ValueError(
@@ -73,9 +79,14 @@ def check_cells(X: Array, rows: Array, *, missing: bool) -> None:
         raise ValueError(f"X contains {seen} at row {int(rows[i])}, column {int(j)}{hint}")
 
 
-def check_enough_rows(rows: int, n_components: int) -> None:
+def _least_rows(n_components: int | str) -> int:
+    """Return how few rows can show so many components, and a variance."""
+    return 2 if isinstance(n_components, str) else max(2, n_components)
+
+
+def check_enough_rows(rows: int, n_components: int | str) -> None:
     """Refuse fewer rows than components, and a single row: it cannot show a variance."""
-    least = max(2, n_components)
+    least = _least_rows(n_components)
     if rows < least:
         raise ValueError(
             f"n_components={n_components} needs at least {least} rows of positive "
@@ -162,12 +173,12 @@ def _observed_rows(X: Array, weights: Array | None) -> tuple[Array, Array | None
     return X[there], None if weights is None else weights[there]
 
 
-def _refuse_one_row(X: Any, n_components: int) -> None:
+def _refuse_one_row(X: Any, n_components: int | str) -> None:
     shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
     if len(shape) == 2 and shape[0] == 1:
         raise ValueError(
             f"X has shape {shape}: 1 sample, but n_components={n_components} needs at "
-            f"least {max(2, n_components)}. Reshape your data with X.reshape(-1, 1) if these "
+            f"least {_least_rows(n_components)}. Reshape your data with X.reshape(-1, 1) if these "
             f"{shape[1]} numbers are samples of one feature"
         )
 

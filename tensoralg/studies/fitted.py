@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoralg.core.errors import TensorAlgError
+from tensoralg.core.errors import ProblemTooLargeError, TensorAlgError
 from tensoralg.studies.data_files import Table
 from tensoralg.studies.document import Document
 from tensoralg.studies.files import strict_json, write_text
@@ -20,6 +20,7 @@ from tensoralg.studies.mixture_plots import (
     mixture_scatter,
     responsibility_histogram,
 )
+from tensoralg.studies.spectrum_plot import plot_spectrum
 from tensoralg.studies.summary import number
 
 __all__ = ["FIT_FILES", "OutputExistsError", "refuse_to_overwrite", "write_fit"]
@@ -31,8 +32,10 @@ FIT_FILES = (
     "report.html",
     "scatter.png",
     "responsibilities.png",
+    "spectrum.png",
 )
 _MOST_COLUMNS = 40
+_MOST_WORK = 1e11  # rows times parameters squared: half a minute
 
 
 class OutputExistsError(TensorAlgError):
@@ -108,6 +111,7 @@ def write_fit(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     responsibilities = np.asarray(model.predict_proba(table.values), dtype=np.float64)
+    notes = [*notes, *_look_back(model, table)]
     # in the folder itself: moving is then renaming, on one file system
     with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as temporary:
         staging = Path(temporary)
@@ -121,6 +125,22 @@ def write_fit(
             else:
                 (folder / name).unlink(missing_ok=True)
     return folder / "report.html"
+
+
+def _look_back(model: Any, table: Table) -> list[str]:
+    """Have the model find its standard errors and test itself; say why where that is left out."""
+    n, parameters = len(table.values), model.weights_.size + 2 * model.means_.size
+    if n * parameters**2 > _MOST_WORK:
+        return [
+            f"standard errors of {parameters} parameters from {n:,} rows were left out, as they "
+            "take long: call standard_errors of the estimator"
+        ]
+    try:
+        model.standard_errors(table.values)
+        model.moment_test(table.values)
+    except (ValueError, ProblemTooLargeError) as error:
+        return [f"standard errors or the test of the model were left out: {error}"]
+    return []
 
 
 def _parameters(model: Any, table: Table, source: str, notes: Sequence[str]) -> dict[str, Any]:
@@ -172,6 +192,14 @@ def _report(
         f"BIC {number(entry['bic'], 6)}, AIC {number(entry['aic'], 6)}; "
         f"{entry['n_iter']} EM steps."
     )
+    test = model.diagnostics_.moment_test
+    if test.get("degrees_of_freedom"):
+        report.paragraph(
+            f"Test against {test['moments']} moments that the parameters leave over: statistic "
+            f"{number(test['statistic'])}, {test['degrees_of_freedom']} degrees of freedom, "
+            f"p-value {number(test['p_value'])}. A small p-value (below 0.01, say) means that "
+            "columns are correlated inside components, or that components are missing."
+        )
     if entry["notes"]:
         report.heading("Notes")
         report.bullets(entry["notes"])
@@ -180,18 +208,27 @@ def _report(
     if plot:
         mixture = MixtureParameters(model.weights_, model.means_, model.covariances_)
         _add_pictures(report, mixture, table, responsibilities, folder)
+    if plot and model.diagnostics_.rank_test:
+        plot_spectrum(folder / "spectrum.png", model.diagnostics_.rank_test)
+        report.figure(
+            "spectrum.png",
+            "Singular values of a flattening of the moments: those that noise does not reach "
+            "count the components.",
+        )
     report.heading("Where it ran")
     report.paragraph(f"{entry['machine']['date']}: {machine_in_words(entry['machine'])}.")
     report.write(folder)
 
 
 def _add_tables(report: Document, model: Any, table: Table, counts: NDArray[np.int64]) -> None:
+    errors = model.diagnostics_.standard_errors
+    of_weights = errors.get("weights", np.full(len(counts), np.nan))
     report.heading("Components")
     report.table(
-        ("component", "weight", "rows assigned"),
+        ("component", "weight", "standard error", "rows assigned"),
         [
-            [str(k), number(w), str(c)]
-            for k, (w, c) in enumerate(zip(model.weights_, counts, strict=True))
+            [str(k), number(w), number(e), str(c)]
+            for k, (w, e, c) in enumerate(zip(model.weights_, of_weights, counts, strict=True))
         ],
     )
     header = ["column", *(f"component {k}" for k in range(len(counts)))]
@@ -211,6 +248,13 @@ def _add_tables(report: Document, model: Any, table: Table, counts: NDArray[np.i
     caption = "Mean ± standard deviation of every column within every component"
     more = f"; {rest} more columns are in parameters.json" if rest else ""
     report.table(header, body, f"{caption}{more}.")
+    if errors:
+        of_means = errors["means"].T
+        report.table(
+            header,
+            [[name, *(number(e) for e in row)] for name, row in zip(shown, of_means, strict=False)],
+            f"Standard errors of the means; those of the variances are in parameters.json{more}.",
+        )
 
 
 def _add_pictures(

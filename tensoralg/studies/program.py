@@ -16,6 +16,7 @@ __all__ = [
     "DONE",
     "FAILED",
     "INTERRUPTED",
+    "component_count",
     "one_line_errors",
     "run_app",
     "say",
@@ -100,6 +101,37 @@ def stop(message: str, code: int = BAD_INPUT) -> NoReturn:
 
     say(message)
     raise typer.Exit(code)
+
+
+def component_count(text: str) -> int | str:
+    """Read what stands after ``--components``.
+
+    Parameters
+    ----------
+    text : str
+        A number, or "auto".
+
+    Returns
+    -------
+    int or str
+        The number, or "auto".
+
+    Raises
+    ------
+    typer.Exit
+        Anything else, after a line that says so.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.program import component_count
+    >>> component_count("3"), component_count("auto")
+    (3, 'auto')
+    """
+    if text == "auto":
+        return text
+    if not (text.isdecimal() and int(text) >= 1):
+        stop(f"--components must be a whole number from 1 on, or auto; got {text!r}")
+    return int(text)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.studies.cells import CellResult, CellStore
+from tensoralg.studies.cluster import connect, count_workers, map_on_cluster
 from tensoralg.studies.files import strict_json
 from tensoralg.studies.generation import (
     MixtureParameters,
@@ -35,6 +36,7 @@ def run_study(
     folder: str | Path,
     *,
     workers: int = 1,
+    scheduler: str | None = None,
     callback: Progress | None = None,
 ) -> list[CellResult]:
     """Run what is missing of a study, and store every cell as it finishes.
@@ -52,6 +54,9 @@ def run_study(
         it (kernels that numba has just compiled may round differently from the same ones out
         of its cache: the last digit), the seconds may where the cores are shared. More than
         one needs the usual ``if __name__ == "__main__":`` in scripts.
+    scheduler : str, optional
+        Address of a Dask scheduler, as ``tcp://host:8786``: the cells run on the workers of that
+        cluster instead, which need this package.
     callback : callable, optional
         Called as ``callback(result, done, total)`` after every cell, and once before the first
         with ``None`` as the result.
@@ -66,7 +71,9 @@ def run_study(
     StudyFolderError
         If the folder is in use or holds another study.
     ValueError
-        If `workers` is less than 1.
+        If `workers` is less than 1, or given together with `scheduler`.
+    ClusterError
+        If the cluster cannot be reached or is lost; what is finished is kept.
 
     Examples
     --------
@@ -79,15 +86,23 @@ def run_study(
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers!r}")
+    if scheduler is not None and workers != 1:
+        raise ValueError(
+            f"workers={workers} are local processes, and scheduler={scheduler!r} has workers of "
+            "its own: give one of the two"
+        )
     with CellStore(folder, specification) as store:
         missing = store.missing()
         cells = specification.cells()
         before = len(cells) - len(missing)
         if callback:
             callback(None, before, len(cells))
-        if missing:
-            _note_the_run(store.folder, workers, len(missing))
-        with contextlib.closing(_results(missing, workers)) as results:
+        results = (
+            _results(missing, workers, store.folder)
+            if scheduler is None
+            else _results_of_cluster(missing, scheduler, store.folder)
+        )
+        with contextlib.closing(results):
             for done, result in enumerate(results, start=before + 1):
                 store.append(result)
                 if callback:
@@ -158,11 +173,23 @@ def _measure(
     )
 
 
-def _results(keys: list[CellKey], workers: int) -> Generator[CellResult, None, None]:
+def _results(keys: list[CellKey], workers: int, folder: Path) -> Generator[CellResult, None, None]:
+    if keys:
+        _note_the_run(folder, workers, len(keys))
     if workers == 1:
         yield from map(run_cell, keys)
     else:
         yield from map_in_processes(run_cell, keys, workers, _died)
+
+
+def _results_of_cluster(
+    keys: list[CellKey], scheduler: str, folder: Path
+) -> Generator[CellResult, None, None]:
+    if not keys:
+        return
+    with contextlib.closing(connect(scheduler)) as client:
+        _note_the_run(folder, count_workers(client), len(keys))
+        yield from map_on_cluster(run_cell, keys, client, _died)
 
 
 def _died(key: CellKey) -> CellResult:

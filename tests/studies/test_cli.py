@@ -140,6 +140,7 @@ def test_bad_arguments_are_one_line(spec, table, tmp_path, capsys):
         (["fit", table, "--out", out], "--components"),
         (["fit", table, "--components", "0", "--out", out], "--components"),
         (["fit", table, "--components", "2.5", "--out", out], "--components"),
+        (["fit", table, "--components", "many", "--out", out], "or auto; got 'many'"),
         (["fit", table, "--components", "2", "--order", "2", "--out", out], "--order"),
         (["fit", tmp_path / "none.csv", "--components", "2", "--out", out], "No such file"),
         (["fit", table, "--components", "601", "--out", out], "there are 600"),
@@ -196,6 +197,17 @@ def test_fit_writes_parameters_labels_and_a_report(table, rows, tmp_path, capsys
     report = (out / "report.md").read_text()
     assert "2 components" in report
     assert "scatter.png" in report
+    errors = entry["diagnostics"]["standard_errors"]
+    share = min(entry["weights"])
+    # the components lie so far apart that every row's is known
+    expected = np.sqrt(share * (1 - share) / 600)
+    np.testing.assert_allclose(errors["weights"], expected, rtol=0.05)
+    shares = np.array(entry["weights"])[:, None]
+    expected = np.sqrt(np.array(entry["covariances"]) / 600 / shares)
+    np.testing.assert_allclose(errors["means"], expected, rtol=0.2)
+    assert entry["diagnostics"]["moment_test"]["p_value"] > 1e-3
+    assert "Standard errors of the means" in report
+    assert "Test against 10 moments" in report
 
 
 def test_fit_does_not_replace_an_earlier_fit_unasked(table, tmp_path, capsys):
@@ -370,3 +382,12 @@ def test_output_that_knows_ascii_only(tmp_path):
     done = shell("PYTHONIOENCODING=ascii tensoralg info", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "numpy" in done.stdout
+
+
+def test_the_number_of_components_is_detected(table, tmp_path):
+    out = tmp_path / "out"
+    assert run("fit", table, "--components", "auto", "--out", out) == 0
+    assert "spectrum.png" in (out / "report.md").read_text()
+    assert (out / "spectrum.png").exists()
+    entry = json.loads((out / "parameters.json").read_text())
+    assert entry["n_components"] == entry["diagnostics"]["rank_test"]["rank"] == 2
