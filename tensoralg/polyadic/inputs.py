@@ -231,7 +231,7 @@ def _raise_not_finite(tensor: Any, bad: Any, xp: Any, name: str, *, masked: bool
     position = int(xp.argmax(xp.astype(xp.reshape(bad, (-1,)), xp.int8)))
     index = tuple(int(i) for i in np.unravel_index(position, shape))
     value = float(xp.reshape(tensor, (-1,))[position])
-    advice = "its mask says that it is observed" if masked else "mark missing cells by mask=False"
+    advice = "its mask says that it is observed" if masked else "pass a mask that is False there"
     raise ValueError(f"{name} must be finite; got {value} at index {index}; {advice}")
 
 

@@ -37,7 +37,8 @@ class RankScan:
     fits : ndarray of float64, shape (k,)
         Best fit of each rank.
     core_consistencies : ndarray of float64, shape (k,)
-        In percent; see `core_consistency`. NaN where the core would be too large.
+        In percent, often negative where terms are too many; see `core_consistency`. NaN where the
+        core would be too large.
     agreements : ndarray of float64, shape (k,)
         Median match score of the other starts with the best one: 1 where all find the same terms,
         NaN where there was one start.
@@ -57,7 +58,7 @@ class RankScan:
         Returns
         -------
         matplotlib.figure.Figure
-            Not shown and not saved.
+            Not shown and not saved (`savefig` does). Negative core consistencies are drawn at 0.
         """
         from matplotlib.figure import Figure
 
@@ -109,6 +110,8 @@ def rank_scan(
 
     Raises
     ------
+    TypeError
+        Ranks that are one number, or no integers.
     ValueError
         No rank, a callback together with a client, or what `decompose` raises.
 
@@ -121,7 +124,13 @@ def rank_scan(
     >>> scan.fits.round(6)[1].item(), scan.core_consistencies.round(2).tolist()
     (1.0, [100.0, 100.0])
     """
-    listed = sorted({positive_integer("ranks", rank) for rank in ranks})
+    try:
+        given = iter(ranks)
+    except TypeError:
+        raise TypeError(
+            f"ranks must be several integers, such as range(1, 5); got {ranks!r}"
+        ) from None
+    listed = sorted({positive_integer("ranks", rank) for rank in given})
     if not listed:
         raise ValueError("ranks must name at least one rank; got none")
     starts = positive_integer("n_starts", n_starts)
