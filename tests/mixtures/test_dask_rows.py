@@ -146,7 +146,11 @@ def test_clusters_start_where_moments_cannot() -> None:
         model = fitted(blocks(X[:, :2]), 3, max_iter=500)
     assert model.diagnostics_.start == "k-means++"
     with pytest.warns(UserWarning, match="counting bound"):
-        assert_same(model, fitted(X[:, :2], 3, max_iter=500), atol=1e-5)
+        plain = fitted(X[:, :2], 3, max_iter=500)
+    # a third component is hardly determined: rounding decides in which step the iteration ends
+    assert plain.diagnostics_.start == "k-means++"
+    assert model.lower_bound_ == pytest.approx(plain.lower_bound_, abs=1e-6)
+    np.testing.assert_allclose(model.means_, plain.means_, atol=1e-2)
 
 
 def test_fewer_distinct_rows_than_components() -> None:
