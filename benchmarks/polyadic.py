@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.polyadic_problems import (
     A_SWAMP,
     B_SWAMP,
+    TINY,
     A,
     B,
     C,
@@ -143,7 +144,7 @@ def race_table(seeds: int, budgets: dict[str, float]) -> list[str]:
         "| ratio of medians | smallest ratio | pytensorlab, s (arrived) | ratio |",
         "|---|---|---|---|---|---|---|",
     ]
-    for problem in (A, B, C, A_SWAMP, B_SWAMP):
+    for problem in (A, B, C, A_SWAMP, B_SWAMP, TINY):
         ours(problem.draw(0), problem.rank, 0)  # compile
         runs = [race(problem, FIRST_SEED + k, budgets[problem.name]) for k in range(seeds)]
         medians = {name: statistics.median(run[name][0] for run in runs) for name in runs[0]}
@@ -241,6 +242,7 @@ def success_table(seeds: int) -> list[str]:
 def run(seeds: int = 5, success_seeds: int = 20) -> str:
     """Measure and return Markdown tables."""
     budgets = {A.name: 2.0, B.name: 6.0, C.name: 6.0, A_SWAMP.name: 4.0, B_SWAMP.name: 12.0}
+    budgets[TINY.name] = 1.0
     with threadpool_limits(1):
         parts = [
             "Milliseconds of one sweep of alternating least squares, plain iterates:",

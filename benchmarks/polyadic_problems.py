@@ -46,6 +46,7 @@ class Problem:
 A = Problem("A", (100, 100, 100), 10)
 B = Problem("B", (200, 200, 200), 20)
 C = Problem("C", (50, 50, 50, 50), 10)
+TINY = Problem("30^3 R4", (30, 30, 30), 4)
 A_SWAMP = Problem("A, cosine .95", (100, 100, 100), 10, 0.95)
 B_SWAMP = Problem("B, cosine .9", (200, 200, 200), 20, 0.9)
 
@@ -172,6 +173,7 @@ def pytensorlab_fit(X: Any, rank: int, seed: int, mask: Any = None) -> tuple[flo
 __all__ = [
     "A_SWAMP",
     "B_SWAMP",
+    "TINY",
     "A",
     "B",
     "C",

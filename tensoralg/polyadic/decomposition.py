@@ -161,7 +161,7 @@ def decompose(
     generator = checked_generator(rng)
     if init is not None:
         check_start(tensor.data, r, init)
-    if _is_zero(tensor):
+    if tensor.is_zero:
         return _zero_result(tensor, r)
     seeds = generator.spawn(starts)
     task = Task(
@@ -187,18 +187,6 @@ def decompose(
     if best.status == "degenerate" or (best.status == "max_iter" and tolerance > 0.0):
         warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
     return result
-
-
-def _is_zero(tensor: PreparedTensor) -> bool:
-    """Whether every observed entry is zero."""
-    if tensor.is_sparse:
-        return not tensor.data.values.any()
-    if tensor.is_streamed:
-        return not any(slab.any() for _, _, slab in tensor.data.slabs())
-    occupied = tensor.data != 0
-    if tensor.mask is not None:
-        occupied = occupied & tensor.mask
-    return not bool(namespace_of(tensor.data).any(occupied))
 
 
 def _home(tensor: PreparedTensor) -> tuple[Any, dict[str, Any]]:

@@ -35,12 +35,15 @@ class PreparedTensor:
         The given tensor is ``2**exponent`` times the data.
     dtype : str
         "float32" or "float64": what the result is returned in.
+    is_zero : bool
+        Whether every observed entry is zero.
     """
 
     data: Any
     mask: Any
     exponent: int
     dtype: str
+    is_zero: bool
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,7 +120,7 @@ def prepare_tensor(X: Any, mask: Any = None, *, name: str = "X") -> PreparedTens
         if observed is not None:  # other cells could overflow
             tensor = xp.where(observed, tensor, xp.zeros_like(tensor[..., :1]))
         tensor = _scaled(tensor, -exponent)
-    return PreparedTensor(tensor, observed, exponent, dtype)
+    return PreparedTensor(tensor, observed, exponent, dtype, magnitude == 0.0)
 
 
 def _is_streamed(X: Any) -> bool:
@@ -147,7 +150,7 @@ def _prepare_sparse(X: Any, mask: Any, name: str) -> PreparedTensor:
     exponent = _exponent(magnitude)
     if exponent:
         tensor = SparseTensor(tensor.coordinates, _scaled(tensor.values, -exponent), tensor.shape)
-    return PreparedTensor(tensor, None, exponent, dtype)
+    return PreparedTensor(tensor, None, exponent, dtype, magnitude == 0.0)
 
 
 def _prepare_blocks(X: Any, mask: Any, name: str) -> PreparedTensor:
@@ -171,7 +174,7 @@ def _prepare_blocks(X: Any, mask: Any, name: str) -> PreparedTensor:
     exponent = _exponent(magnitude)
     if exponent:
         blocks = blocks.scaled(-exponent)
-    return PreparedTensor(blocks, None, exponent, str(blocks.dtype))
+    return PreparedTensor(blocks, None, exponent, str(blocks.dtype), magnitude == 0.0)
 
 
 def _check_dask(X: Any, name: str) -> None:
