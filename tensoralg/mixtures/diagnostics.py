@@ -46,6 +46,9 @@ class FitDiagnostics:
         Singular values of one flattening: their drop shows the number of components.
     start_log_likelihoods : dict
         Log-likelihood per row of the best start of each kind after a few EM steps.
+    log_likelihoods : list of float
+        Log-likelihood per row in every accepted pass of the polish, before its M step. It does
+        not decrease, up to rounding, except where a component was started anew.
     floored : list of (int, int)
         Pairs (component, column) whose variance sits at the floor.
     restarted : list of int
@@ -80,6 +83,7 @@ class FitDiagnostics:
     mean_error: float = float("nan")
     singular_values: list[float] = field(default_factory=list)
     start_log_likelihoods: dict[str, float] = field(default_factory=dict)
+    log_likelihoods: list[float] = field(default_factory=list)
     floored: list[tuple[int, int]] = field(default_factory=list)
     restarted: list[int] = field(default_factory=list)
     constant_columns: list[int] = field(default_factory=list)

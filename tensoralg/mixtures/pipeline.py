@@ -227,6 +227,7 @@ def _polished(
     mixture, place = settled(result)
     _report_polish(result, mixture, place, summary, settings, diagnostics)
     offset = _log_scale(summary, scale)
+    diagnostics.log_likelihoods = (result.history - offset).tolist()
     diagnostics.start_log_likelihoods = {
         kind: value - offset for kind, value in diagnostics.start_log_likelihoods.items()
     }
