@@ -8,6 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.core.errors import ShapeError
+from tensoralg.mixtures.row_sample import (
+    RowSample,
+    limit_of_keys,
+    merged_samples,
+    salt_of,
+    sample_of,
+)
 
 __all__ = [
     "ColumnSummary",
@@ -20,6 +27,7 @@ __all__ = [
 
 Array = NDArray[Any]
 Chunk = tuple[Array, Array | None]
+BlockFunction = Callable[[int, Array, Array | None], Any]
 _BLOCK = 65536  # rows
 _CELLS = 2**21  # fewer rows where there are many columns
 
@@ -99,29 +107,6 @@ def rows_of_block(columns: int) -> int:
     return min(_BLOCK, max(_CELLS // columns, 1))
 
 
-def _summarise_block(X: Array, weights: Array) -> ColumnSummary:
-    x = X.astype(np.float64)
-    there = np.isfinite(x)
-    cell = weights[:, None] * there
-    weight = cell.sum(axis=0)
-    safe = np.where(weight > 0, weight, 1.0)
-    # centre on a row first: sums of large offsets would lose the digits of the spread
-    anchor = np.where(there, x, 0.0)[there.argmax(axis=0), np.arange(x.shape[1])]
-    centred = np.where(there, x - anchor, 0.0)
-    offset = (cell * centred).sum(axis=0) / safe
-    variance = (cell * np.where(there, centred - offset, 0.0) ** 2).sum(axis=0) / safe
-    return ColumnSummary(
-        len(x),
-        weight,
-        anchor + offset,
-        variance,
-        np.where(there, x, np.inf).min(axis=0),
-        np.where(there, x, -np.inf).max(axis=0),
-        float(weights.sum()),
-        int(x.size - there.sum()),
-    )
-
-
 def summarise(X: Array, sample_weight: Array | None = None) -> ColumnSummary:
     """Summarise the columns of an array block by block.
 
@@ -137,17 +122,32 @@ def summarise(X: Array, sample_weight: Array | None = None) -> ColumnSummary:
     ColumnSummary
         The pooled summary.
     """
-    w = np.ones(len(X)) if sample_weight is None else sample_weight
-    total: ColumnSummary | None = None
-    size = rows_of_block(X.shape[1])
+    from tensoralg.solvers.column_kernels import pool_columns
+
+    if len(X) == 0:
+        raise ShapeError("X has no row of positive weight")
+    d = X.shape[1]
+    mass, mean, squares = np.zeros(d), np.zeros(d), np.zeros(d)
+    minimum, maximum = np.full(d, np.inf), np.full(d, -np.inf)
+    w = np.empty(0) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
+    size = rows_of_block(d)
+    missing = 0
+    # overflow is left to the caller: check_spread refuses such columns
     for begin in range(0, len(X), size):
         rows = slice(begin, begin + size)
-        with np.errstate(over="ignore", invalid="ignore"):  # as in `merged`
-            part = _summarise_block(X[rows], w[rows])
-        total = part if total is None else total.merged(part)
-    if total is None:
-        raise ShapeError("X has no row of positive weight")
-    return total
+        block, weights = _one_kind(X[rows]), _one_kind(w[rows])
+        missing += pool_columns(block, weights, mass, mean, squares, minimum, maximum)
+    variance = squares / np.where(mass > 0, mass, 1.0)
+    total = float(len(X) if sample_weight is None else w.sum())
+    return ColumnSummary(len(X), mass, mean, variance, minimum, maximum, total, missing)
+
+
+def _one_kind(array: Array) -> Array:
+    """Return a read-only row-major view or copy, so that the kernel compiles once for a dtype."""
+    known = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    view = np.ascontiguousarray(known).view()
+    view.flags.writeable = False
+    return view
 
 
 def distinct_rows(chunks: Iterable[Chunk], enough: int) -> Array | None:
@@ -195,11 +195,14 @@ class RowSource:
         again: bool,
     ) -> None:
         self._chunks, self._check, self.again = chunks, check, again
+        self.held: Chunk | None = None  # all rows, where they are one array in memory
 
     @classmethod
     def from_checked(cls, X: Array, sample_weight: Array | None) -> "RowSource":
         """One array in memory, checked already."""
-        return cls(lambda: [(X, sample_weight)], lambda chunk: chunk, again=True)
+        source = cls(lambda: [(X, sample_weight)], lambda chunk: chunk, again=True)
+        source.held = X, sample_weight
+        return source
 
     @classmethod
     def from_chunks(cls, X: Iterable[Any], check: Callable[[Any], Chunk]) -> "RowSource":
@@ -213,6 +216,53 @@ class RowSource:
             X, weights = self._check(raw)
             if len(X):
                 yield X, weights
+
+    def kept(self, keep: Callable[[Array, Array | None], Chunk]) -> "RowSource":
+        """Return the rows that a picklable function leaves of every chunk."""
+        if self.held is not None:
+            return RowSource.from_checked(*keep(*self.held))
+        return RowSource(self._chunks, lambda raw: keep(*self._check(raw)), again=self.again)
+
+    def over_chunks(self, function: BlockFunction, merge: Callable[[Any, Any], Any]) -> Any:
+        """Compute ``function(number, X, sample_weight)`` of every chunk and merge the results.
+
+        Returns
+        -------
+        object
+            The merged result; None where there are no rows.
+        """
+        found: Any = None
+        for number, (X, weights) in enumerate(self()):
+            part = function(number, X, weights)
+            found = part if found is None else merge(found, part)
+        return found
+
+    def sample(self, rng: np.random.Generator, size: int) -> Chunk | None:
+        """Draw distinct rows uniformly, with the total weight of each.
+
+        Parameters
+        ----------
+        rng : Generator
+            Source of the draw.
+        size : int
+            How many rows; all when there are fewer.
+
+        Returns
+        -------
+        (X, sample_weight) or None
+            Does not depend on the order and the chunks of the rows, nor on whether a row is
+            repeated or has weight; None where there are no rows.
+        """
+        salt, limit = salt_of(rng), limit_of_keys(1.0)
+        found: RowSample | None = None
+        weighted = False
+        for number, (X, weights) in enumerate(self()):
+            weighted |= weights is not None
+            part = sample_of(size, salt, limit, number, X, weights)
+            found = part if found is None else merged_samples(size, found, part)
+            if len(found.keys) == size:
+                limit = found.keys[-1]
+        return None if found is None else found.chunk(weighted=weighted)
 
     def count_distinct(self, enough: int) -> int:
         """Count distinct rows, no further than `enough`."""

@@ -185,7 +185,7 @@ def test_warm_start_goes_on_where_the_last_fit_stopped() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         bounds = [model.fit(X).lower_bound_ for _ in range(4)]
-    assert bounds == sorted(bounds)
+    assert np.diff(bounds).min() >= -1e-13 * abs(bounds[0])  # grows, up to rounding
     assert model.diagnostics_.start == "warm"
     with pytest.warns(UserWarning, match="a new start is made"):
         model.set_params(max_iter=100, tol=1e-6, n_components=2).fit(X)
