@@ -21,6 +21,7 @@ References
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -155,24 +156,34 @@ def _split(block: Sequence[int], dimension: int) -> tuple[list[int], list[int]]:
     return inside, outside
 
 
-def _multiplication_matrices(
-    projected: Array, columns: NDArray[np.int64], outside: Sequence[int], dimension: int
-) -> list[Array]:
-    """``M_j`` with ``M_j K[:, g] = K[:, g x_j]`` for all g without j, by least squares."""
-    ranks = rank_multi_indices(columns, dimension + 1)
+@lru_cache(maxsize=64)
+def _raised(outside: int, degree: int, powers: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Columns of the monomials g without x_j, and those of x_j g, one row for each j."""
+    columns = _block(range(outside), degree, powers)
+    ranks = rank_multi_indices(columns, outside + 1)
     by_rank = np.argsort(ranks)
-    matrices = []
-    for label in np.asarray(outside) + 1:
+    sources, targets = [], []
+    for label in range(1, outside + 1):
         # a leading 0 is room for one more factor
         source = np.flatnonzero((columns[:, 0] == 0) & (columns != label).all(axis=1))
-        raised = columns[source].copy()
+        raised = columns[source]
         raised[:, 0] = label
         raised.sort(axis=1)
-        wanted = rank_multi_indices(raised, dimension + 1)
-        target = by_rank[np.searchsorted(ranks, wanted, sorter=by_rank)]
-        inverse = np.linalg.pinv(projected[:, source], rcond=1e-13)
-        matrices.append(projected[:, target] @ inverse)
-    return matrices
+        wanted = rank_multi_indices(raised, outside + 1)
+        sources.append(source)
+        targets.append(by_rank[np.searchsorted(ranks, wanted, sorter=by_rank)])
+    return np.array(sources), np.array(targets)
+
+
+def _multiplication_matrices(projected: Array, outside: int, degree: int, powers: bool) -> Array:
+    """``M_j`` with ``M_j K[:, g] = K[:, g x_j]`` for all g without j, by least squares."""
+    source, target = _raised(outside, degree, powers)
+    columns = projected.T
+    basis, triangle = np.linalg.qr(columns[source])
+    # the pseudo-inverse of the small factor: singular values are those of K[:, g]
+    inverse = np.linalg.pinv(triangle, rcond=1e-13)
+    solution = inverse @ (basis.swapaxes(1, 2) @ columns[target])
+    return np.asarray(solution.swapaxes(1, 2))
 
 
 def _real_span(vectors: NDArray[Any]) -> Array:
@@ -264,8 +275,8 @@ def affine_components(
     left, singular, _ = np.linalg.svd(matrix, full_matrices=False)
     basis = left[:, :rank]
     projected = basis.T @ matrix
-    matrices = _multiplication_matrices(projected, columns, outside, dimension)
-    vectors, _ = joint_eigenvectors(np.array(matrices), rng=generator, n_draws=n_draws)
+    matrices = _multiplication_matrices(projected, len(outside), order - degree, powers)
+    vectors, _ = joint_eigenvectors(matrices, rng=generator, n_draws=n_draws)
     sizes = np.linalg.norm(vectors, axis=0)
     n_complex = int(np.sum(np.linalg.norm(vectors.imag, axis=0) > 1e-8 * sizes))
     real = _real_span(vectors)

@@ -52,18 +52,22 @@ def joint_eigenvectors(
     stack = np.asarray(matrices)
     generator = np.random.default_rng(rng)
     r = stack.shape[-1]
-    best: tuple[int, float] | None = None
-    vectors = np.eye(r)
-    for _ in range(n_draws):
-        xi = generator.standard_normal(len(stack))
-        eigenvalues, candidate = np.linalg.eig(np.tensordot(xi, stack, axes=1))
-        size = max(float(np.abs(eigenvalues).max(initial=0.0)), 1e-300)
-        n_complex = int(np.sum(np.abs(eigenvalues.imag) > 1e-10 * size))
-        distance = np.abs(eigenvalues[:, None] - eigenvalues[None, :]) + np.diag([np.inf] * r)
-        gap = max(float(distance.min()) / size, 1e-300) if r > 1 else 1.0
-        quality = (n_complex, float(np.linalg.cond(candidate)) / gap)
-        if best is None or quality < best:
-            best, vectors = quality, candidate
+    xi = generator.standard_normal((n_draws, len(stack)))
+    eigenvalues, candidates = np.linalg.eig(np.tensordot(xi, stack, axes=1))
+    size = np.maximum(np.abs(eigenvalues).max(axis=1, initial=0.0), 1e-300)
+    n_complex = np.sum(np.abs(eigenvalues.imag) > 1e-10 * size[:, None], axis=1)
+    (real,) = np.nonzero(n_complex == n_complex.min())  # or the fewest pairs
+    distance = np.abs(eigenvalues[real, :, None] - eigenvalues[real, None, :])
+    distance += np.diag([np.inf] * r)
+    gap = np.maximum(distance.min(axis=(1, 2)) / size[real], 1e-300) if r > 1 else 1.0
+    vectors = _without_zeros(candidates[real])
+    best = np.argmin(np.linalg.cond(vectors) / gap)
+    vectors = _without_zeros(vectors[best])
     left = np.linalg.pinv(vectors)
     values = np.einsum("si,jik,ks->js", left, stack, vectors, optimize=True)
     return vectors, values
+
+
+def _without_zeros(array: Array) -> Array:
+    """Real numbers where every imaginary part is 0: one complex draw makes all of them complex."""
+    return array if array.imag.any() else array.real
