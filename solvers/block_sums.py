@@ -24,6 +24,7 @@ __all__ = [
     "covariances_with_sketches",
     "observed_share",
     "read_blocks",
+    "sum_over_rows",
     "third_moment",
 ]
 
@@ -93,8 +94,29 @@ def _weight_of(values: Any, w: Any, xp: Any) -> float:
     return float(values.shape[0] if w is None else xp.sum(w))
 
 
-def _summed(rows: BlockRows, sums_of: Callable[..., Sums], *arguments: Any) -> Sums:
-    """Sum over all rows, where they are if they can be reached there."""
+def sum_over_rows(rows: BlockRows, sums_of: Callable[..., Sums], *arguments: Any) -> Sums:
+    """Sum over all rows, where they are if they can be reached there.
+
+    Parameters
+    ----------
+    rows : BlockRows
+        The rows.
+    sums_of : callable
+        Called as ``sums_of(rows, *arguments)``, for all rows or for those of one chunk; returns a
+        tuple of sums, the total weight last. It must be picklable.
+    *arguments
+        What `sums_of` needs.
+
+    Returns
+    -------
+    tuple
+        The sums as ndarrays, the total weight as a float.
+
+    Raises
+    ------
+    ValueError
+        No row has a positive weight.
+    """
     reduce = getattr(rows.chunks, "reduce", None)
     if reduce is None:
         found = sums_of(rows, *arguments)
@@ -138,7 +160,7 @@ def covariances_with_sketches(rows: BlockRows, bases: list[Array]) -> list[Array
     list of three ndarray
         Block b: shape (d_b, l of the next block + l of the one after).
     """
-    *sums, total = _summed(rows, _sketch_sums, bases)
+    *sums, total = sum_over_rows(rows, _sketch_sums, bases)
     covariances = [s / total for s in sums]
     if not all(np.isfinite(c).all() for c in covariances):
         raise ValueError("chunks: X holds NaN or inf, or products overflow (NaN: missing=True)")
@@ -175,7 +197,7 @@ def third_moment(rows: BlockRows, bases: list[Array]) -> tuple[Array, Array]:
     mean, variance : ndarray, both of shape (l_0 + 1, l_1 + 1, l_2 + 1)
         The average and the variance of the average.
     """
-    sums, squares, total = _summed(rows, _third_sums, bases)
+    sums, squares, total = sum_over_rows(rows, _third_sums, bases)
     shape = tuple(basis.shape[1] + 1 for basis in bases)
     tensor = sums.reshape(shape) / total
     variance = np.maximum(squares.reshape(shape) / total - tensor**2, 0.0)
@@ -224,7 +246,7 @@ def read_blocks(
     ndarray of shape (r,)
         Weights of the components.
     """
-    *sums, weights, total = _summed(rows, _read_sums, bases, functionals)
+    *sums, weights, total = sum_over_rows(rows, _read_sums, bases, functionals)
     return [_moments(sums[k : k + 6]) for k in (0, 6, 12)], weights / total
 
 
@@ -265,7 +287,7 @@ def _moments(sums: list[Array]) -> tuple[Array, Array, Array]:
 
 def observed_share(rows: BlockRows) -> Array:
     """Find the share of the cells of every column that are there, in the order of the blocks."""
-    seen, total = _summed(rows, _seen)
+    seen, total = sum_over_rows(rows, _seen)
     return np.asarray(np.where(seen > 0, seen / total, 1.0))
 
 
