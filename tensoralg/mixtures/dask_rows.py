@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.mixtures.rows import Chunk, RowSource, distinct_rows
+from tensoralg.mixtures.row_sample import limit_of_keys, merged_samples, salt_of, sample_of
+from tensoralg.mixtures.rows import BlockFunction, Chunk, RowSource, distinct_rows
 from tensoralg.mixtures.validation import check_cells
 
 __all__ = ["DaskRows", "as_dask_array", "is_dask", "merged_update"]
 
 Array = NDArray[Any]
-BlockFunction = Callable[[int, Array, Array | None], Any]
 _FAN_IN = 8  # partial sums that one task merges
 _EXTREME = 500  # binary exponent of weights beyond which sums lose digits
 
@@ -141,11 +141,14 @@ class _OnBlock:
 
     function: BlockFunction
     missing: bool | None  # None: the function checks its rows itself
+    keep: Callable[[Array, Array | None], Chunk] | None = None
 
     def __call__(self, number: int, start: float, X: Any, weights: Any = None) -> Any:
         try:
             if self.missing is not None:
                 X, weights = checked_block(X, weights, missing=self.missing)
+            if self.keep is not None:
+                X, weights = self.keep(X, weights)
             return self.function(number, X, weights) if len(X) else None
         except ValueError as error:
             begin = "" if math.isnan(start) else f" (from row {int(start)})"
@@ -188,6 +191,7 @@ class DaskRows(RowSource):
         super().__init__(tuple, lambda chunk: chunk, again=True)
         self.width = int(X.shape[1])
         self._missing = missing
+        self._keep: Callable[[Array, Array | None], Chunk] | None = None
         self._starts = np.concatenate([[0.0], np.cumsum(X.chunks[0])])[:-1].tolist()
         self._weighted = sample_weight is not None
         weights = _weights_like(sample_weight, X) if self._weighted else None
@@ -244,7 +248,7 @@ class DaskRows(RowSource):
         from dask.highlevelgraph import HighLevelGraph
 
         name = f"mixture-{uuid.uuid4().hex}"
-        call = _OnBlock(function, self._missing)
+        call = _OnBlock(function, self._missing, self._keep)
         tasks: dict[Any, Any] = {}
         level: list[Any] = []
         for number in numbers:
@@ -271,36 +275,42 @@ class DaskRows(RowSource):
             seen = self.reduce(find, functools.partial(_distinct_of_both, enough))
         return 0 if seen is None else len(seen)
 
+    def kept(self, keep: Callable[[Array, Array | None], Chunk]) -> "DaskRows":
+        """Return the rows that a picklable function leaves of every chunk."""
+        result = copy(self)
+        result._keep, result.rows = keep, None
+        return result
+
+    def over_chunks(self, function: BlockFunction, merge: Callable[[Any, Any], Any]) -> Any:
+        """As `reduce`."""
+        return self.reduce(function, merge)
+
     def sample(self, rng: np.random.Generator, size: int) -> Chunk | None:
-        """Draw rows uniformly; only about `size` rows are moved.
+        """Draw distinct rows uniformly, with the total weight of each; little more is moved.
 
         Parameters
         ----------
         rng : Generator
-            Its seed gives every chunk a child; it must be used for nothing else.
+            Source of the draw.
         size : int
             How many rows; all when there are fewer.
 
         Returns
         -------
         (X, sample_weight) or None
-            None where there are no rows.
+            The sample of the same rows in memory; None where there are no rows.
         """
+        salt, merge = salt_of(rng), functools.partial(merged_samples, size)
         if self.rows is None:
             self.rows = int(self.reduce(_number_of_rows, int.__add__) or 0)
-        share = 1.0
-        if self.rows > size:
-            # keys below the limit are enough in all but one of 1e9 draws
-            share = min(1.0, (size + 6.0 * math.sqrt(size) + 20.0) / self.rows)
-        seed: Any = rng.bit_generator.seed_seq
-        found = self.reduce(functools.partial(_drawn, share, seed), _both_drawn)
-        if found is None:
-            return None
-        keys, X, weights = found
-        if len(keys) > size:
-            keep = np.sort(np.argpartition(keys, size)[:size])
-            X, weights = X[keep], None if weights is None else weights[keep]
-        return X, weights
+        # enough in all but one of 1e9 draws, unless rows are repeated
+        share = (size + 6.0 * math.sqrt(size) + 20.0) / max(self.rows, 1)
+        while True:
+            limit = limit_of_keys(share)
+            found = self.reduce(functools.partial(sample_of, size, salt, limit), merge)
+            if found is None or len(found.keys) == size or share >= 1.0:
+                return None if found is None else found.chunk(weighted=self._weighted)
+            share *= 8.0
 
 
 def _number_of_rows(number: int, X: Array, weights: Array | None) -> int:
@@ -313,25 +323,6 @@ def _distinct_of(enough: int, number: int, X: Array, weights: Array | None) -> A
 
 def _distinct_of_both(enough: int, left: Array, right: Array) -> Array | None:
     return distinct_rows([(left, None), (right, None)], enough)
-
-
-def _drawn(
-    share: float, seed: Any, number: int, X: Array, weights: Array | None
-) -> tuple[Array, Array, Array | None]:
-    child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
-    keys = np.random.default_rng(child).random(len(X))
-    keep = keys < share
-    return keys[keep], X[keep], None if weights is None else weights[keep]
-
-
-def _both_drawn(left: Any, right: Any) -> tuple[Array, Array, Array | None]:
-    keys, X, weights = (
-        None if one is None else np.concatenate([one, two])
-        for one, two in zip(left, right, strict=True)
-    )
-    assert keys is not None
-    assert X is not None
-    return keys, X, weights
 
 
 def merged_update(template: Any, X: Any, sample_weight: Any) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoralg.mixtures.dask_rows import DaskRows
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
 from tensoralg.mixtures.rows import Chunk, RowSource
@@ -35,7 +34,7 @@ _SAME = 1e-3  # starts closer than this (relative) are one
 
 
 def sample_rows(source: RowSource, rng: np.random.Generator, size: int = _SAMPLE) -> Chunk:
-    """Draw rows uniformly from one pass over the data; all of them when there are few.
+    """Draw distinct rows uniformly in one pass over the data; all of them when there are few.
 
     Parameters
     ----------
@@ -51,32 +50,15 @@ def sample_rows(source: RowSource, rng: np.random.Generator, size: int = _SAMPLE
     X : ndarray of shape (n, d)
     sample_weight : ndarray of shape (n,) or None
     """
-    rows: Array | None = None
-    weights: Array | None = None
-    keys = np.empty(0)
     # a stream of its own: later draws must not depend on how many rows there are
     (draw,) = rng.spawn(1)
-    if isinstance(source, DaskRows):
-        sample = source.sample(draw, size)
-        if sample is None:
-            raise ValueError("X gave rows when it was read first and none later")
-        return sample
-    for X, w in source():
-        new = draw.random(len(X))
-        rows = X if rows is None else np.concatenate([rows, X])
-        if w is not None:
-            weights = w if weights is None else np.concatenate([weights, w])
-        keys = np.concatenate([keys, new])
-        if len(keys) > size:
-            keep = np.sort(np.argpartition(keys, size)[:size])
-            rows, keys = rows[keep], keys[keep]
-            weights = None if weights is None else weights[keep]
-    if rows is None:
+    sample = source.sample(draw, size)
+    if sample is None:
         raise ValueError(
             "X gave rows when it was read first and none later; pass a list of chunks, or an "
             "iterator that can be read once only"
         )
-    return rows, weights
+    return sample
 
 
 def clustered_starts(

@@ -135,7 +135,7 @@ def test_the_sample_is_uniform_and_small() -> None:
     assert found is not None
     drawn, weights = found
     assert drawn.shape == (5000, 1)
-    assert (np.diff(drawn[:, 0]) > 0).all()
+    assert len(np.unique(drawn)) == 5000
     np.testing.assert_array_equal(weights, drawn[:, 0] + 1)
     share = np.histogram(drawn, bins=20, range=(0, 200_000))[0] / 250
     assert 0.75 < share.min() < share.max() < 1.25
@@ -324,7 +324,9 @@ def test_as_many_workers_as_you_like_and_only_sums_move(monkeypatch: Any) -> Non
             logs = [worker.transfer_incoming_log for worker in local.workers.values()]
             between += [entry["total"] for log in logs for entry in log]
     assert_same(*models, atol=0.0)
-    sample = 8 * 6 * 21_000  # starts are compared on 20,000 rows; a few more are drawn
+    sample = (
+        8 * 7 * 21_000
+    )  # with keys and weights: starts are compared on 20,000 rows; a few more are drawn
     assert max(sizes) < sample
     assert sorted(sizes)[-3] < 10_000  # everything else, on either cluster
     # a chunk has 200,000 bytes; the sample travels in parts, once on the way to each merge
