@@ -129,7 +129,7 @@ def new_figure(
     return figure, list(axes)
 
 
-def add_legend(figure: "Figure", axes: "Axes") -> None:
+def add_legend(figure: "Figure", axes: "Axes", *, columns: int = 5) -> None:
     """Put one legend below all panels, from the labels of one of them.
 
     Parameters
@@ -138,9 +138,15 @@ def add_legend(figure: "Figure", axes: "Axes") -> None:
         The figure.
     axes : matplotlib.axes.Axes
         The panel whose labels are shown.
+    columns : int, default 5
+        Labels side by side, at most.
     """
     handles, names = axes.get_legend_handles_labels()
     if handles:
         figure.legend(
-            handles, names, loc="outside lower center", ncols=min(len(names), 5), frameon=False
+            handles,
+            names,
+            loc="outside lower center",
+            ncols=min(len(names), columns),
+            frameon=False,
         )

@@ -1,9 +1,11 @@
 """Diagonal Gaussian mixtures, recovered from moments over pairwise distinct indices."""
 
 from tensoralg.mixtures.bounds import component_bound, counting_bound, variance_bound
+from tensoralg.mixtures.diagnostic_plots import plot_convergence, plot_spectrum
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.estimator import DiagonalGaussianMixture
 from tensoralg.mixtures.moments import MomentAccumulator
+from tensoralg.mixtures.plots import plot_mixture
 from tensoralg.mixtures.rank_detection import RankTest, detect_rank
 from tensoralg.mixtures.split_moments import SplitMomentAccumulator
 from tensoralg.mixtures.uncertainty import MomentTest, StandardErrors
@@ -19,5 +21,8 @@ __all__ = [
     "component_bound",
     "counting_bound",
     "detect_rank",
+    "plot_convergence",
+    "plot_mixture",
+    "plot_spectrum",
     "variance_bound",
 ]

@@ -10,17 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoralg.core.errors import ProblemTooLargeError, TensorAlgError
+from tensoralg.mixtures import plot_convergence, plot_mixture, plot_spectrum
 from tensoralg.studies.data_files import Table
 from tensoralg.studies.document import Document
+from tensoralg.studies.figures import save_figure
 from tensoralg.studies.files import strict_json, write_text
-from tensoralg.studies.generation import MixtureParameters
 from tensoralg.studies.machine import describe_machine, machine_in_words
-from tensoralg.studies.mixture_plots import (
-    mixture_histogram,
-    mixture_scatter,
-    responsibility_histogram,
-)
-from tensoralg.studies.spectrum_plot import plot_spectrum
+from tensoralg.studies.mixture_plots import responsibility_histogram
 from tensoralg.studies.summary import number
 
 __all__ = ["FIT_FILES", "OutputExistsError", "refuse_to_overwrite", "write_fit"]
@@ -33,6 +29,7 @@ FIT_FILES = (
     "scatter.png",
     "responsibilities.png",
     "spectrum.png",
+    "convergence.png",
 )
 _MOST_COLUMNS = 40
 _MOST_WORK = 1e11  # rows times parameters squared: half a minute
@@ -206,15 +203,7 @@ def _report(
     counts = np.bincount(responsibilities.argmax(axis=1), minlength=responsibilities.shape[1])
     _add_tables(report, model, table, counts)
     if plot:
-        mixture = MixtureParameters(model.weights_, model.means_, model.covariances_)
-        _add_pictures(report, mixture, table, responsibilities, folder)
-    if plot and model.diagnostics_.rank_test:
-        plot_spectrum(folder / "spectrum.png", model.diagnostics_.rank_test)
-        report.figure(
-            "spectrum.png",
-            "Singular values of a flattening of the moments: those that noise does not reach "
-            "count the components.",
-        )
+        _add_pictures(report, model, table, responsibilities, folder)
     report.heading("Where it ran")
     report.paragraph(f"{entry['machine']['date']}: {machine_in_words(entry['machine'])}.")
     report.write(folder)
@@ -259,32 +248,38 @@ def _add_tables(report: Document, model: Any, table: Table, counts: NDArray[np.i
 
 def _add_pictures(
     report: Document,
-    mixture: MixtureParameters,
+    model: Any,
     table: Table,
     responsibilities: NDArray[np.float64],
     folder: Path,
 ) -> None:
     report.heading("Pictures")
     labels = responsibilities.argmax(axis=1)
-    if len(table.columns) == 1:
-        column = np.asarray(table.values[:, 0], dtype=np.float64)
-        mixture_histogram(folder / "scatter.png", column, mixture, table.columns[0])
-        caption = "The column, with the density of the mixture and of its components."
-    else:
-        mixture_scatter(
-            folder / "scatter.png",
-            table.values,
-            {"fitted mixture": mixture},
-            names=table.columns,
-            labels=labels,
-        )
-        caption = (
-            "The two columns in which the means differ most against the spread within; ellipses "
-            "at 1 and 2 standard deviations, rows coloured by their component."
-        )
-    report.figure("scatter.png", caption)
+    picture = plot_mixture(model, table.values, names=table.columns, labels=labels)
+    save_figure(picture, folder / "scatter.png")
+    report.figure(
+        "scatter.png",
+        "The column, with the density of the mixture and of its components."
+        if len(table.columns) == 1
+        else "The columns, at most four, that tell the components apart best, in pairs and alone; "
+        "ellipses at 1 and 2 standard deviations, rows coloured by their component.",
+    )
     responsibility_histogram(folder / "responsibilities.png", responsibilities)
     report.figure(
         "responsibilities.png",
         "How sure the assignment is: the largest responsibility of every row.",
     )
+    if model.diagnostics_.rank_test:
+        save_figure(plot_spectrum(model), folder / "spectrum.png")
+        report.figure(
+            "spectrum.png",
+            "Singular values of a flattening of the moments: those that noise does not reach "
+            "count the components.",
+        )
+    if model.diagnostics_.log_likelihoods:
+        save_figure(plot_convergence(model), folder / "convergence.png")
+        report.figure(
+            "convergence.png",
+            "The log-likelihood per row over the passes of expectation maximization, and what "
+            "each pass gained.",
+        )

@@ -179,7 +179,7 @@ def test_fit_writes_parameters_labels_and_a_report(table, rows, tmp_path, capsys
     names = {path.name for path in out.iterdir()}
     assert names == {
         "parameters.json", "labels.csv", "report.md", "report.html", "scatter.png",
-        "responsibilities.png",
+        "responsibilities.png", "convergence.png",
     }  # fmt: skip
     entry = json.loads((out / "parameters.json").read_text(), parse_constant=pytest.fail)
     assert entry["columns"] == ["a", "b", "c", "d", "e"]
