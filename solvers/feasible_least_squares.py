@@ -16,13 +16,11 @@ from functools import lru_cache
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import rank_square_free
 from tensoralg.core.monomials import graded_indices
-from tensoralg.solvers.elementary_symmetric import elementary_symmetric, without_variable
 
 __all__ = ["FeasibleFit", "feasible_least_squares", "normal_matrix", "square_free_products"]
 
@@ -61,32 +59,31 @@ class FeasibleFit:
 class _Tree:
     """How the monomials of each degree grow out of those one degree lower."""
 
-    parents: tuple[NDArray[np.int64], ...]
+    parents: tuple[NDArray[np.int64], ...]  # by degree, positions within a degree
     last: tuple[NDArray[np.int64], ...]
-    to_parent: tuple[scipy.sparse.csr_array, ...]
-    to_last: tuple[scipy.sparse.csr_array, ...]
     sizes: tuple[int, ...]
+    parent: NDArray[np.int64]  # of all degrees, positions in the whole list
+    coordinate: NDArray[np.int64]
 
 
 @lru_cache(maxsize=16)
 def _tree(dimension: int, order: int) -> _Tree:
-    parents, last, to_parent, to_last, sizes = [], [], [], [], [1]
-    for degree, indices in enumerate(graded_indices(dimension, order)[1:], start=1):
-        count = len(indices)
-        if count == 0:
+    parents, last, sizes = [], [], [1]
+    for indices in graded_indices(dimension, order)[1:]:
+        if len(indices) == 0:
             break
-        parent = rank_square_free(indices[:, :-1], dimension)
-        ones, columns = np.ones(count), np.arange(count)
-        parents.append(parent)
-        last.append(indices[:, -1])
-        to_parent.append(
-            scipy.sparse.csr_array((ones, (parent, columns)), shape=(sizes[degree - 1], count))
-        )
-        to_last.append(
-            scipy.sparse.csr_array((ones, (indices[:, -1], columns)), shape=(dimension, count))
-        )
-        sizes.append(count)
-    return _Tree(tuple(parents), tuple(last), tuple(to_parent), tuple(to_last), tuple(sizes))
+        parents.append(rank_square_free(indices[:, :-1], dimension))
+        last.append(np.ascontiguousarray(indices[:, -1]))
+        sizes.append(len(indices))
+    begins = np.concatenate([[0], np.cumsum(sizes)])
+    none = np.zeros(1, dtype=np.int64)  # the constant has no parent
+    return _Tree(
+        tuple(parents),
+        tuple(last),
+        tuple(sizes),
+        np.concatenate([none, *(p + begin for p, begin in zip(parents, begins, strict=False))]),
+        np.concatenate([none, *last]),
+    )
 
 
 def square_free_products(points: ArrayLike, order: int) -> tuple[Array, ...]:
@@ -118,26 +115,6 @@ def square_free_products(points: ArrayLike, order: int) -> tuple[Array, ...]:
     return tuple(products)
 
 
-def _gradient(
-    products: Sequence[Array],
-    points: Array,
-    residuals: Sequence[Array],
-    weights: Array,
-    tree: _Tree,
-) -> tuple[Array, Array]:
-    """Products of the transposed Jacobian with the residual, by reverse accumulation."""
-    gradient_weights = sum(p @ r for p, r in zip(products, residuals, strict=True))
-    gradient_points = np.zeros_like(points)
-    carried = weights[:, None] * residuals[-1]
-    for degree in range(len(products) - 1, 0, -1):
-        parent, last = tree.parents[degree - 1], tree.last[degree - 1]
-        below = products[degree - 1][:, parent]
-        gradient_points += (tree.to_last[degree - 1] @ (carried * below).T).T
-        carried = (tree.to_parent[degree - 1] @ (carried * points[:, last]).T).T
-        carried += weights[:, None] * residuals[degree - 1]
-    return np.asarray(gradient_weights), gradient_points
-
-
 def normal_matrix(weights: Array, points: Array, degree_weights: Array) -> Array:
     """Evaluate ``J^T J`` of the square-free moments for the unknowns (weights, points row by row).
 
@@ -162,29 +139,18 @@ def normal_matrix(weights: Array, points: Array, degree_weights: Array) -> Array
     >>> normal_matrix(np.array([0.5]), np.array([[2.0]]), np.ones(2)).tolist()
     [[5.0, 1.0], [1.0, 0.25]]
     """
+    from tensoralg.solvers.feasible_kernels import fill_normal_matrix
+
     r, d = points.shape
-    order = len(degree_weights) - 1
-    squared = degree_weights**2
-    c = points[:, None, :] * points[None, :, :]
-    e = elementary_symmetric(c, order)
-    e1 = without_variable(np.broadcast_to(e[:, :, None, :], (r, r, d, order + 1)), c)
-    e2 = without_variable(
-        np.broadcast_to(e1[:, :, :, None, :], (r, r, d, d, order + 1)), c[:, :, None, :]
-    )
-    once = e1[..., :order] @ squared[1:]
-    twice = e2[..., : order - 1] @ squared[2:] if order > 1 else np.zeros((r, r, d, d))
     normal = np.empty((r * (d + 1), r * (d + 1)))
-    normal[:r, :r] = e @ squared
-    # <phi_s, d phi_t / d z_tj> = z_sj e_{q-1} without j
-    cross = weights[None, :, None] * points[:, None, :] * once
-    normal[:r, r:] = cross.reshape(r, r * d)
-    normal[r:, :r] = normal[:r, r:].T
-    block = points[:, None, None, :] * points[None, :, :, None] * twice
-    index = np.arange(d)
-    block[:, :, index, index] = once
-    block *= (weights[:, None] * weights[None, :])[:, :, None, None]
-    normal[r:, r:] = block.transpose(0, 2, 1, 3).reshape(r * d, r * d)
+    factors = np.asarray(degree_weights, dtype=np.float64)
+    fill_normal_matrix(_plain(weights), _plain(points), factors**2, normal)
     return normal
+
+
+def _plain(array: Array) -> Array:
+    """Return a writable contiguous array, as the kernels take it; a copy where it is not one."""
+    return np.require(array, dtype=np.float64, requirements=["C", "W"])
 
 
 def _feasibility(
@@ -216,34 +182,61 @@ class _Problem:
         minimum_weight: float,
         penalty: float,
     ) -> None:
-        self.moments = moments
+        self.moments = np.concatenate([np.asarray(m, dtype=np.float64) for m in moments])
         self.tree = _tree(dimension, len(moments) - 1)
         self.bound, self.minimum_weight, self.penalty = bound, minimum_weight, penalty
         self.degree_weights = np.ones(len(moments))
         self.degree_weights[0] = penalty
+        self.squared = np.repeat(self.degree_weights**2, self.tree.sizes)
 
-    def residuals(self, weights: Array, points: Array) -> tuple[tuple[Array, ...], list[Array]]:
-        products = square_free_products(points, len(self.moments) - 1)
-        return products, [weights @ p - m for p, m in zip(products, self.moments, strict=True)]
+    def residuals(self, weights: Array, points: Array) -> tuple[Array, Array]:
+        """Square-free products of all degrees, shape (M, r), and the mismatch of the moments."""
+        from tensoralg.solvers.feasible_kernels import push_forward
+
+        tree = self.tree
+        products, residual = np.empty((len(tree.parent), len(weights))), np.empty(len(tree.parent))
+        transposed = np.ascontiguousarray(points.T)
+        push_forward(
+            _plain(weights),
+            transposed,
+            tree.parent,
+            tree.coordinate,
+            self.moments,
+            products,
+            residual,
+        )
+        return products, residual
 
     def objective(self, weights: Array, points: Array) -> float:
-        _, residuals = self.residuals(weights, points)
+        _, residual = self.residuals(weights, points)
         rows, _ = _feasibility(weights, points, self.bound, self.minimum_weight, self.penalty)
-        scaled = sum(
-            (s * s) * float(r @ r) for s, r in zip(self.degree_weights, residuals, strict=True)
-        )
-        return 0.5 * (scaled + float(rows @ rows))
+        return 0.5 * float(self.squared @ residual**2 + rows @ rows)
 
     def linearise(self, weights: Array, points: Array) -> tuple[Array, Array]:
-        products, residuals = self.residuals(weights, points)
-        scaled = [s * s * r for s, r in zip(self.degree_weights, residuals, strict=True)]
-        gw, gz = _gradient(products, points, scaled, weights, self.tree)
-        gradient = np.concatenate([gw, gz.ravel()])
+        from tensoralg.solvers.feasible_kernels import pull_back
+
+        products, residual = self.residuals(weights, points)
+        by_weight, by_point = np.empty(len(weights)), np.empty(points.T.shape)
+        pull_back(
+            _plain(weights),
+            np.ascontiguousarray(points.T),
+            self.tree.parent,
+            self.tree.coordinate,
+            products,
+            self.squared * residual,
+            np.empty_like(products),
+            by_weight,
+            by_point,
+        )
+        gradient = np.concatenate([by_weight, by_point.T.ravel()])
         normal = normal_matrix(weights, points, self.degree_weights)
         rows, jacobian = _feasibility(
             weights, points, self.bound, self.minimum_weight, self.penalty
         )
-        return gradient + jacobian.T @ rows, normal + jacobian.T @ jacobian
+        if len(rows):
+            gradient += jacobian.T @ rows
+            normal += jacobian.T @ jacobian
+        return gradient, normal
 
 
 def _levenberg_marquardt(
@@ -261,8 +254,10 @@ def _levenberg_marquardt(
     while n_iter < max_iter:
         n_iter += 1
         scaling = np.maximum(np.diag(normal), 1e-12)
+        damped = normal.copy()
+        damped.flat[:: len(damped) + 1] += damping * scaling
         try:
-            factor = scipy.linalg.cho_factor(normal + damping * np.diag(scaling))
+            factor = scipy.linalg.cho_factor(damped.T, lower=True, overwrite_a=True)
             step = -scipy.linalg.cho_solve(factor, gradient)
         except scipy.linalg.LinAlgError:
             damping *= 10.0
@@ -379,7 +374,6 @@ def feasible_least_squares(
             raise ValueError(f"{name} must be positive and finite; got {value!r}")
     problem = _Problem(by_degree, d, np.broadcast_to(bound, (d,)), least, penalty)
     w, z, value, n_iter, converged = _levenberg_marquardt(problem, w, z, tol, max_iter)
-    _, residuals = problem.residuals(w, z)
-    mismatch = np.sqrt(sum(float(v @ v) for v in residuals))
-    size = np.sqrt(sum(float(m @ m) for m in by_degree))
-    return FeasibleFit(w, z, value, float(mismatch / size), n_iter, converged)
+    _, mismatch = problem.residuals(w, z)
+    relative = np.linalg.norm(mismatch) / np.linalg.norm(problem.moments)
+    return FeasibleFit(w, z, value, float(relative), n_iter, converged)
