@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tensoralg.mixtures import plots
+from tensoralg.mixtures import panels
 from tensoralg.studies.figures import CYCLE, add_legend, new_figure, save_figure
 from tensoralg.studies.generation import MixtureParameters
 
@@ -55,10 +55,10 @@ def mixture_scatter(
     colors = None if labels is None else labels[keep]
     figure, axes = new_figure(1.2 + 3.9 * len(mixtures), 4.3, len(mixtures))
     for (title, mixture), one in zip(mixtures.items(), axes, strict=True):
-        plots.draw_rows(one, rows[keep], a, b, colors)
-        plots.draw_ellipses(one, mixture, a, b, color="black", style="-", name="fitted")
+        panels.draw_rows(one, rows[keep], a, b, colors)
+        panels.draw_ellipses(one, mixture, a, b, color="black", style="-", name="fitted")
         if truth is not None:
-            plots.draw_ellipses(one, truth, a, b, color=plots.TRUTH, style="--", name="known")
+            panels.draw_ellipses(one, truth, a, b, color=panels.TRUTH, style="--", name="known")
         one.set_title(title, fontsize="medium", loc="left")
         one.set_xlabel(names[a])
         one.sharex(axes[0])
@@ -88,7 +88,7 @@ def separating_columns(mixture: MixtureParameters) -> tuple[int, int]:
     >>> separating_columns(mixture)
     (1, 2)
     """
-    found = plots.separating_columns(mixture.weights, mixture.means, mixture.covariances)
+    found = panels.separating_columns(mixture.weights, mixture.means, mixture.covariances)
     return found[0], found[-1]
 
 

@@ -16,7 +16,7 @@ from tensoralg.mixtures import (
     plot_mixture,
     plot_spectrum,
 )
-from tensoralg.mixtures.plots import separating_columns
+from tensoralg.mixtures.panels import separating_columns
 
 matplotlib = pytest.importorskip("matplotlib")
 
