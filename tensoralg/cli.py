@@ -385,10 +385,10 @@ def _name_failures(cells: "list[CellResult]") -> None:
     for cell in failures[:_MOST_NAMED]:
         key = cell.key
         where = f"d={key.dimension} r={key.components} m={key.order} N={key.samples}"
-        say(
-            f"failed: {key.method} at {where} sep={key.separation:g} "
-            f"seed={key.seed}: {cell.message}"
-        )
+        where += f" sep={key.separation:g}"
+        for name in ("outliers", "missing"):
+            where += f" {name}={getattr(key, name):g}" if getattr(key, name) else ""
+        say(f"failed: {key.method} at {where} seed={key.seed}: {cell.message}")
     if failures:
         say(f"{len(failures)} of {len(cells)} cells failed")
         raise typer.Exit(FAILED)

@@ -5,12 +5,13 @@ import json
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from tensoralg.core.errors import TensorAlgError
 from tensoralg.studies.files import strict_json, write_text
+from tensoralg.studies.intervals import IntervalCounts
 from tensoralg.studies.specification import (
     CellKey,
     SpecificationError,
@@ -30,6 +31,12 @@ _MEASURES = (
     "seconds",
 )
 _KEYS = tuple(field.name for field in fields(CellKey))
+# left out of lines that they have nothing to say in: lines of older studies stay as they were
+_SPOILED = ("outliers", "missing")
+_REQUIRED = {*_KEYS, *_MEASURES, "status", "message"} - {*_SPOILED}
+_INTERVALS = tuple(field.name for field in fields(IntervalCounts))
+_ACCEPTED = _REQUIRED | {*_SPOILED, *_INTERVALS, "components_found"}
+_WHOLE = (*(name for name in _INTERVALS if name != "moment_test_p_value"), "components_found")
 
 
 class StudyFolderError(TensorAlgError):
@@ -54,6 +61,10 @@ class CellResult:
         Wall-clock time of the fit alone, on one thread.
     message : str
         What the method had to say.
+    components_found : int or None
+        Components of the fit, where the method found their number by itself.
+    intervals : IntervalCounts or None
+        Whether its intervals hold the known parameters, where the study asks that.
     """
 
     key: CellKey
@@ -64,13 +75,22 @@ class CellResult:
     log_likelihood_gap: float = math.nan
     seconds: float = math.nan
     message: str = ""
+    components_found: int | None = None
+    intervals: IntervalCounts | None = None
 
     def to_line(self) -> str:
         r"""Write the cell as one line of strict JSON, ``\n`` included."""
         entry: dict[str, Any] = {name: getattr(self.key, name) for name in _KEYS}
+        for name in _SPOILED:
+            if entry[name] == 0:
+                del entry[name]
         entry["status"] = self.status
         entry |= {name: getattr(self, name) for name in _MEASURES}
         entry["message"] = self.message
+        if self.components_found is not None:
+            entry["components_found"] = self.components_found
+        if self.intervals is not None:
+            entry |= asdict(self.intervals)
         return strict_json(entry) + "\n"
 
     @classmethod
@@ -93,18 +113,44 @@ class CellResult:
             If the line is not a cell.
         """
         entry = json.loads(line)
-        if not isinstance(entry, dict) or set(entry) != {*_KEYS, *_MEASURES, "status", "message"}:
+        if not isinstance(entry, dict) or not _REQUIRED <= set(entry) <= _ACCEPTED:
             raise ValueError("the fields are not those of a cell")
         if entry["status"] not in STATUSES or not isinstance(entry["message"], str):
             raise ValueError("the status or the message is not one of a cell")
-        values = {name: entry[name] for name in _KEYS}
-        for name, value in values.items():
-            wanted = {"separation": int | float, "method": str}.get(name, int)
-            if isinstance(value, bool) or not isinstance(value, wanted):
+        key = _key_of({name: entry[name] for name in _KEYS if name in entry})
+        measures = {name: _number_of(entry[name]) for name in _MEASURES}
+        for name in _WHOLE:
+            value = entry.get(name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise ValueError(f"{name} is {value!r}")
-        measures = {n: math.nan if entry[n] is None else float(entry[n]) for n in _MEASURES}
-        values["separation"] = float(values["separation"])
-        return cls(CellKey(**values), entry["status"], message=entry["message"], **measures)
+        intervals = None
+        if any(name in entry for name in _INTERVALS):
+            values = {name: entry.get(name) for name in _INTERVALS}
+            p_value = _number_of(values.pop("moment_test_p_value"))
+            intervals = IntervalCounts(**values, moment_test_p_value=p_value)
+        return cls(
+            key,
+            entry["status"],
+            message=entry["message"],
+            components_found=entry.get("components_found"),
+            intervals=intervals,
+            **measures,
+        )
+
+
+def _key_of(values: dict[str, Any]) -> CellKey:
+    for name, value in values.items():
+        decimal = name in ("separation", *_SPOILED)
+        wanted = int | float if decimal else str if name == "method" else int
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise ValueError(f"{name} is {value!r}")
+        if decimal:
+            values[name] = float(value)
+    return CellKey(**values)
+
+
+def _number_of(value: Any) -> float:
+    return math.nan if value is None else float(value)
 
 
 class CellStore:

@@ -9,10 +9,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.studies.specification import CellKey
 
-__all__ = ["MixtureParameters", "draw_mixture", "draw_samples", "method_seed"]
+__all__ = [
+    "OUTLIER_DEVIATIONS",
+    "MixtureParameters",
+    "draw_mixture",
+    "draw_samples",
+    "method_seed",
+    "spoil_samples",
+]
 
 # one stream per purpose, so that adding a draw to one cannot move another
-_MIXTURE, _SAMPLES, _METHOD = 1, 2, 3
+_MIXTURE, _SAMPLES, _METHOD, _OUTLIERS, _MISSING = 1, 2, 3, 4, 5
+OUTLIER_DEVIATIONS = 40.0
 _CHUNK = 65536
 
 
@@ -152,6 +160,59 @@ def draw_samples(key: CellKey, mixture: MixtureParameters) -> NDArray[np.float64
         rows *= scales[chosen]
         rows += mixture.means[chosen]
     return X
+
+
+def spoil_samples(
+    key: CellKey, mixture: MixtureParameters, X: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Replace rows by wild ones and take cells away, as the cell says.
+
+    A share `key.outliers` of the rows, at random places, is drawn anew: every cell is normal about
+    the mean of its column with forty times the column's standard deviation. Then every cell of the
+    result is taken away with probability `key.missing`, independently of everything: what is
+    missing is NaN. Larger shares spoil what smaller ones spoil, and more.
+
+    Parameters
+    ----------
+    key : CellKey
+        The cell.
+    mixture : MixtureParameters
+        The known mixture; its mean and deviations place the wild rows.
+    X : (N, d) float array
+        Rows from `draw_samples`; they stay as they are.
+
+    Returns
+    -------
+    (N, d) float array
+        `X` itself where nothing is to be spoiled.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tensoralg.studies.generation import draw_mixture, draw_samples, spoil_samples
+    >>> from tensoralg.studies.specification import CellKey
+    >>> key = CellKey(8, 3, 3, 1000, 0.5, 0, "moments", outliers=0.01, missing=0.2)
+    >>> mixture = draw_mixture(key)
+    >>> X = spoil_samples(key, mixture, draw_samples(key, mixture))
+    >>> int((abs(X) > 20).any(axis=1).sum()), round(float(np.isnan(X).mean()), 1)
+    (10, 0.2)
+    """
+    if key.grid_point.is_clean():
+        return X
+    spoiled = X.copy()
+    if key.outliers:
+        rng = np.random.default_rng(_sequence(_OUTLIERS, key, key.samples))
+        chosen = rng.permutation(len(X))[: round(key.outliers * len(X))]
+        mean = mixture.weights @ mixture.means
+        second = mixture.weights @ (mixture.means**2 + mixture.covariances)
+        deviation = OUTLIER_DEVIATIONS * np.sqrt(second - mean**2)
+        spoiled[chosen] = mean + deviation * rng.standard_normal((len(chosen), X.shape[1]))
+    if key.missing:
+        rng = np.random.default_rng(_sequence(_MISSING, key, key.samples))
+        for start in range(0, len(X), _CHUNK):
+            part = spoiled[start : start + _CHUNK]
+            part[rng.random(part.shape) < key.missing] = np.nan
+    return spoiled
 
 
 def method_seed(key: CellKey) -> int:

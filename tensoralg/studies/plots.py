@@ -8,32 +8,47 @@ import numpy as np
 
 from tensoralg.studies.cells import CellResult
 from tensoralg.studies.figures import CYCLE, add_legend, new_figure, save_figure
-from tensoralg.studies.specification import StudySpecification
-from tensoralg.studies.summary import SUCCESS_GAP, grid_labels, median
+from tensoralg.studies.specification import GridPoint, StudySpecification
+from tensoralg.studies.summary import SHARES, SUCCESS_GAP, grid_labels, median, value_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["error_against_samples", "strip_plot"]
+__all__ = ["error_against", "method_style", "strip_plot"]
 
 COLORS = {
     "moments": CYCLE[0],
     "moments-only": CYCLE[5],
+    "moments-robust": CYCLE[2],
+    "moments-auto": "#003F5C",
     "em-default": CYCLE[1],
     "em-restarts": CYCLE[4],
+    "em-imputed": CYCLE[3],
+    "em-bic": "#8C510A",
     "em-truth": CYCLE[7],
 }
 MARKERS = {
     "moments": "o",
     "moments-only": "s",
+    "moments-robust": "P",
+    "moments-auto": "X",
     "em-default": "^",
     "em-restarts": "v",
+    "em-imputed": "<",
+    "em-bic": ">",
     "em-truth": "D",
 }
 _MOST_GROUPS = 16
+_MOST_PANELS = 4
+_AXES = {
+    "samples": "samples N",
+    "outliers": "share of the rows that are outliers",
+    "missing": "share of the cells that are missing",
+}
 
 
-def _style(method: str, methods: Sequence[str]) -> tuple[str, str]:
+def method_style(method: str, methods: Sequence[str]) -> tuple[str, str]:
+    """Give the colour and the marker of a method, the same in all pictures."""
     fallback = CYCLE[methods.index(method) % len(CYCLE)]
     return COLORS.get(method, fallback), MARKERS.get(method, "o")
 
@@ -66,7 +81,7 @@ def strip_plot(
     figure, (axes,) = new_figure(max(7.0, 2.6 + 0.28 * len(points) * (len(methods) + 1)), 4.2)
     step = 1 / (len(methods) + 1)
     for k, method in enumerate(methods):
-        color, marker = _style(method, methods)
+        color, marker = method_style(method, methods)
         shown = False
         for j, point in enumerate(points):
             group = [c for c in cells if (c.key.grid_point, c.key.method) == (point, method)]
@@ -120,10 +135,10 @@ def _decades() -> Any:
     return LogLocator(subs=(1.0, 2.0, 5.0), numticks=12)
 
 
-def error_against_samples(
-    path: Path, specification: StudySpecification, cells: Sequence[CellResult]
+def error_against(
+    path: Path, specification: StudySpecification, cells: Sequence[CellResult], axis: str
 ) -> None:
-    """Draw the mean error against the number of samples, one panel per remaining grid point.
+    """Draw the mean error against one list of the grid, one panel per remaining grid point.
 
     Parameters
     ----------
@@ -133,48 +148,67 @@ def error_against_samples(
         The study; at most its first four panels are drawn.
     cells : sequence of CellResult
         Its finished cells.
+    axis : str
+        "samples", "outliers" or "missing".
     """
-    panels = list(dict.fromkeys((*k.grid_point[:3], k.separation) for k in specification.cells()))[
-        :4
-    ]
+    values = sorted(getattr(specification, axis))
+    others = [point._replace(**{axis: values[0]}) for point in specification.grid_points()]
+    panels = list(dict.fromkeys(others))[:_MOST_PANELS]
     figure, axes = new_figure(3.2 + 3.4 * len(panels), 4.2, len(panels))
     for panel, one in zip(panels, axes, strict=True):
-        group = [c for c in cells if (*c.key.grid_point[:3], c.key.separation) == panel]
+        group = [c for c in cells if c.key.grid_point._replace(**{axis: values[0]}) == panel]
         for method in specification.methods:
-            _line(one, method, specification, [c for c in group if c.key.method == method])
-        one.set_xscale("log")
+            _line(one, method, specification, [c for c in group if c.key.method == method], axis)
         one.set_yscale("log")
-        one.set_xlabel("samples N")
-        one.set_xticks(
-            sorted(specification.samples), [f"{n:,}" for n in sorted(specification.samples)]
-        )
+        if axis == "samples":
+            one.set_xscale("log")
+            one.set_xticks(values, [f"{n:,}" for n in values])
+        else:
+            one.set_xticks(range(len(values)), [f"{100 * share:g}%" for share in values])
+        one.set_xlabel(_AXES[axis])
         one.minorticks_off()
         one.yaxis.set_major_formatter("{x:g}")
         one.yaxis.set_major_locator(_decades())
-        d, r, m, separation = panel
-        one.set_title(f"d={d}, r={r}, m={m}, sep={separation:g}", fontsize="medium", loc="left")
+        one.set_title(_title(panel, axis), fontsize="medium", loc="left")
     axes[0].set_ylabel("relative error of the means")
     add_legend(figure, axes[0])
     save_figure(figure, path)
 
 
+def _title(panel: GridPoint, axis: str) -> str:
+    shown = (n for n, v in panel._asdict().items() if n != axis and (v or n not in SHARES))
+    return ", ".join(value_label(name, getattr(panel, name)) for name in shown)
+
+
 def _line(
-    axes: "Axes", method: str, specification: StudySpecification, cells: Sequence[CellResult]
+    axes: "Axes",
+    method: str,
+    specification: StudySpecification,
+    cells: Sequence[CellResult],
+    axis: str,
 ) -> None:
-    color, marker = _style(method, specification.methods)
+    color, marker = method_style(method, specification.methods)
+    values = sorted(getattr(specification, axis))
     found = {
-        n: [c.mean_error for c in cells if c.key.samples == n and np.isfinite(c.mean_error)]
-        for n in sorted(specification.samples)
+        place if axis != "samples" else value: [
+            c.mean_error
+            for c in cells
+            if getattr(c.key, axis) == value and np.isfinite(c.mean_error)
+        ]
+        for place, value in enumerate(values)
     }
-    line = [(n, median(values)) for n, values in found.items() if values]
+    line = [(x, median(errors)) for x, errors in found.items() if errors]
     if not line:
         return
-    dots = [(n, value) for n, values in found.items() for value in values]
+    dots = [(x, value) for x, errors in found.items() for value in errors]
     # side by side: methods that reach the same optimum would hide each other
     place = specification.methods.index(method) - (len(specification.methods) - 1) / 2
-    shift = 1.04**place
+
+    def moved(x: np.ndarray) -> np.ndarray:
+        return x * 1.04**place if axis == "samples" else x + 0.06 * place
+
     x, y = np.transpose(dots)
-    axes.plot(x * shift, y, marker, color=color, alpha=0.4, markersize=4, markeredgewidth=0)
+    axes.plot(moved(x), y, marker, color=color, alpha=0.4, markersize=4, markeredgewidth=0)
     x, y = np.transpose(line)
     style = "--" if method == "em-truth" else "-"
-    axes.plot(x * shift, y, style, marker=marker, markersize=6, color=color, label=method)
+    axes.plot(moved(x), y, style, marker=marker, markersize=6, color=color, label=method)

@@ -7,12 +7,15 @@ from typing import Any
 
 from tensoralg.studies.cells import CellResult, read_cells, read_study
 from tensoralg.studies.document import Document
+from tensoralg.studies.evidence import evidence_tables, moment_p_values
+from tensoralg.studies.evidence_plots import plot_counts, plot_intervals, plot_p_values
 from tensoralg.studies.figures import PlottingUnavailableError, require_matplotlib
+from tensoralg.studies.generation import OUTLIER_DEVIATIONS
 from tensoralg.studies.machine import describe_machine, machine_in_words
 from tensoralg.studies.methods import METHODS
-from tensoralg.studies.plots import error_against_samples, strip_plot
+from tensoralg.studies.plots import error_against, strip_plot
 from tensoralg.studies.specification import StudySpecification
-from tensoralg.studies.summary import MethodSummary, grid_labels, number, summarize
+from tensoralg.studies.summary import SHARES, MethodSummary, grid_labels, number, summarize
 
 __all__ = ["SUMMARY_HEADER", "add_study", "summary_rows", "write_report"]
 
@@ -102,6 +105,7 @@ def add_study(
         "weights ~ Dirichlet(5)) and N rows from it; all methods of a grid point and seed see the "
         "same rows. d is the dimension, r the number of components, m the order of the moments."
     )
+    _add_what_is_spoiled(report, specification)
     report.bullets([f"`{name}`: {METHODS[name].summary}" for name in specification.methods])
     report.heading("Results")
     report.table(
@@ -116,6 +120,11 @@ def add_study(
         "is a log-likelihood per row within 0.001 of the known mixture's or above it; a failed "
         "cell is no success. Seconds are wall-clock time of the fit on one thread."
     )
+    tables = evidence_tables(specification, finished)
+    for table in tables:
+        report.heading(table.title)
+        report.table(table.header, table.rows)
+        report.paragraph(table.explanation)
     fitted = [cell for cell in finished if cell.status != "failed"]
     _add_pictures(report, specification, fitted, folder)
     _add_failures(report, finished)
@@ -167,6 +176,22 @@ def summary_rows(
     return rows
 
 
+def _add_what_is_spoiled(report: Document, specification: StudySpecification) -> None:
+    """Say what is done to the rows, where anything is."""
+    if any(specification.outliers):
+        report.paragraph(
+            f"Outliers: that share of the rows is drawn anew, every cell normal about the mean of "
+            f"its column with {OUTLIER_DEVIATIONS:g} times the column's standard deviation."
+        )
+    if any(specification.missing):
+        report.paragraph("Missing: every cell is missing with that probability, independently.")
+    if any(specification.outliers) or any(specification.missing):
+        report.paragraph(
+            "Log-likelihoods are those of the rows before outliers and gaps came in; only "
+            "`em-truth` is fitted to these rows."
+        )
+
+
 def _add_pictures(
     report: Document,
     specification: StudySpecification,
@@ -179,12 +204,15 @@ def _add_pictures(
     except PlottingUnavailableError as error:
         report.paragraph(f"{error}.")
         return
-    if len(specification.samples) > 1:
-        error_against_samples(folder / "error_samples.png", specification, cells)
-        report.figure(
-            "error_samples.png",
-            "Error of the means against the number of samples; lines are medians over the seeds.",
-        )
+    for axis, what in (
+        ("samples", "the number of samples"),
+        ("outliers", "the share of outliers"),
+        ("missing", "the share of missing cells"),
+    ):
+        if len(getattr(specification, axis)) > 1:
+            error_against(folder / f"error_{axis}.png", specification, cells, axis)
+            caption = f"Error of the means against {what}; lines are medians over the seeds."
+            report.figure(f"error_{axis}.png", caption)
     for measure, label, caption in (
         (
             "mean_error",
@@ -202,6 +230,35 @@ def _add_pictures(
         file = f"{measure}.png"
         strip_plot(folder / file, specification, cells, measure, label)
         report.figure(file, caption)
+    _add_evidence_pictures(report, specification, cells, folder)
+
+
+def _add_evidence_pictures(
+    report: Document,
+    specification: StudySpecification,
+    cells: Sequence[CellResult],
+    folder: Path,
+) -> None:
+    if any(cell.components_found is not None for cell in cells):
+        plot_counts(folder / "components_found.png", specification, cells)
+        report.figure(
+            "components_found.png",
+            "Components found minus components known; the area of a dot is the share of the seeds.",
+        )
+    asked = [cell for cell in cells if cell.intervals is not None]
+    if any(cell.intervals.means_intervals for cell in asked if cell.intervals):
+        plot_intervals(folder / "intervals.png", specification, asked)
+        report.figure(
+            "intervals.png",
+            "Share of nominal 95% intervals that hold the known value; bars are twice its standard "
+            "error over the fits, the band is 92% to 98%.",
+        )
+    if moment_p_values(asked):
+        plot_p_values(folder / "moment_test.png", specification, asked)
+        report.figure(
+            "moment_test.png",
+            "Distribution of the p-values of the moment test: the diagonal if it keeps its level.",
+        )
 
 
 def _add_failures(report: Document, cells: Sequence[CellResult]) -> None:
@@ -209,10 +266,18 @@ def _add_failures(report: Document, cells: Sequence[CellResult]) -> None:
     if not failures:
         return
     report.heading("Failed cells")
+    # shares of outliers and missing cells only where there are some
+    spoiled = [name for name in SHARES if any(getattr(c.key, name) for c in cells)]
     report.table(
-        ("method", "d", "r", "m", "N", "sep", "seed", "message"),
+        ("method", "d", "r", "m", "N", "sep", *spoiled, "seed", "message"),
         [
-            [c.key.method, *(f"{v:g}" for v in c.key.grid_point), str(c.key.seed), c.message]
+            [
+                c.key.method,
+                *(f"{value:g}" for value in c.key.grid_point[:5]),
+                *(f"{100 * getattr(c.key, name):g}%" for name in spoiled),
+                str(c.key.seed),
+                c.message,
+            ]
             for c in failures[:_MOST_FAILURES]
         ],
         f"Failed cells: {len(failures)}"

@@ -4,7 +4,8 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Generator
-from functools import cache, lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ from tensoralg.studies.generation import (
     draw_mixture,
     draw_samples,
     method_seed,
+    spoil_samples,
 )
+from tensoralg.studies.intervals import count_intervals
 from tensoralg.studies.machine import describe_machine, one_thread
 from tensoralg.studies.methods import METHODS, Fit, Problem
 from tensoralg.studies.recovery import recovery_errors
@@ -28,6 +31,8 @@ from tensoralg.studies.workers import map_in_processes
 __all__ = ["run_cell", "run_study"]
 
 Progress = Callable[[CellResult | None, int, int], None]
+RunCell = Callable[[CellKey], CellResult]
+_Data = tuple[MixtureParameters, NDArray[np.float64], NDArray[np.float64]]
 _LONGEST_MESSAGE = 500
 
 
@@ -97,10 +102,13 @@ def run_study(
         before = len(cells) - len(missing)
         if callback:
             callback(None, before, len(cells))
+        run: RunCell = run_cell
+        if specification.uncertainty:
+            run = partial(run_cell, uncertainty=True)
         results = (
-            _results(missing, workers, store.folder)
+            _results(run, missing, workers, store.folder)
             if scheduler is None
-            else _results_of_cluster(missing, scheduler, store.folder)
+            else _results_of_cluster(run, missing, scheduler, store.folder)
         )
         with contextlib.closing(results):
             for done, result in enumerate(results, start=before + 1):
@@ -110,13 +118,15 @@ def run_study(
         return [store.finished[key] for key in cells]
 
 
-def run_cell(key: CellKey) -> CellResult:
+def run_cell(key: CellKey, *, uncertainty: bool = False) -> CellResult:
     """Draw the known mixture of a cell, fit it and measure the errors; a failing fit is a result.
 
     Parameters
     ----------
     key : CellKey
         The cell.
+    uncertainty : bool
+        Whether the fit is also asked for its standard errors and the moment test.
 
     Returns
     -------
@@ -135,12 +145,15 @@ def run_cell(key: CellKey) -> CellResult:
         _warm_up(key.method, key.order)
         with one_thread(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            truth, X = _draw(key)
+            truth, clean, X = _draw(key)
             problem = Problem(X, key.components, key.order, method_seed(key), truth)
+            if X is not clean:
+                problem = replace(problem, clean=clean)
             started = time.perf_counter()
             fit = METHODS[key.method].fit(problem)
             seconds = time.perf_counter() - started
-            return _measure(key, truth, X, fit, seconds, [str(w.message) for w in caught])
+            result = _measure(key, truth, clean, fit, seconds, [str(w.message) for w in caught])
+            return _with_intervals(result, truth, X, fit) if uncertainty else result
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         seconds = time.perf_counter() - started
@@ -170,26 +183,41 @@ def _measure(
         fitted.score(X) - truth.score(X),
         seconds,
         message,
+        len(fitted.weights) if METHODS[key.method].counts else None,
     )
 
 
-def _results(keys: list[CellKey], workers: int, folder: Path) -> Generator[CellResult, None, None]:
+def _with_intervals(
+    result: CellResult, truth: MixtureParameters, X: NDArray[np.float64], fit: Fit
+) -> CellResult:
+    """Ask a fit how sure it is, after the clock has stopped."""
+    if result.status == "failed":
+        return result
+    fitted = MixtureParameters(fit.weights, fit.means, fit.covariances)
+    counts, said = count_intervals(fit.model, X, truth, fitted)
+    message = _one_line("; ".join(text for text in (result.message, said) if text))
+    return replace(result, intervals=counts, message=message)
+
+
+def _results(
+    run: RunCell, keys: list[CellKey], workers: int, folder: Path
+) -> Generator[CellResult, None, None]:
     if keys:
         _note_the_run(folder, workers, len(keys))
     if workers == 1:
-        yield from map(run_cell, keys)
+        yield from map(run, keys)
     else:
-        yield from map_in_processes(run_cell, keys, workers, _died)
+        yield from map_in_processes(run, keys, workers, _died)
 
 
 def _results_of_cluster(
-    keys: list[CellKey], scheduler: str, folder: Path
+    run: RunCell, keys: list[CellKey], scheduler: str, folder: Path
 ) -> Generator[CellResult, None, None]:
     if not keys:
         return
     with contextlib.closing(connect(scheduler)) as client:
         _note_the_run(folder, count_workers(client), len(keys))
-        yield from map_on_cluster(run_cell, keys, client, _died)
+        yield from map_on_cluster(run, keys, client, _died)
 
 
 def _died(key: CellKey) -> CellResult:
@@ -198,15 +226,17 @@ def _died(key: CellKey) -> CellResult:
 
 # the methods of one grid point and seed follow each other
 @lru_cache(maxsize=1)
-def _data(key: CellKey) -> tuple[MixtureParameters, NDArray[np.float64]]:
+def _data(key: CellKey) -> _Data:
     mixture = draw_mixture(key)
-    X = draw_samples(key, mixture)
-    X.setflags(write=False)
-    return mixture, X
+    clean = draw_samples(key, mixture)
+    X = spoil_samples(key, mixture, clean)
+    for rows in (clean, X):
+        rows.setflags(write=False)
+    return mixture, clean, X
 
 
-def _draw(key: CellKey) -> tuple[MixtureParameters, NDArray[np.float64]]:
-    return _data(CellKey(*key.grid_point, key.seed, ""))
+def _draw(key: CellKey) -> _Data:
+    return _data(replace(key, method=""))
 
 
 @cache

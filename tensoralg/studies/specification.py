@@ -4,15 +4,16 @@ import itertools
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensoralg.core.errors import TensorAlgError
 from tensoralg.studies.methods import METHODS
 
 __all__ = [
     "CellKey",
+    "GridPoint",
     "SpecificationError",
     "StudySpecification",
     "load_specification",
@@ -21,11 +22,37 @@ __all__ = [
 
 _SMALLEST = {"dimension": 1, "components": 1, "order": 3, "samples": 1}
 _GRID = ("dimension", "components", "order", "samples", "separation", "seeds", "methods")
+# shares of the data that are spoiled; a study that does not name them has clean rows
+_SPOILED = ("outliers", "missing")
 _MOST_CELLS = 1_000_000
 
 
 class SpecificationError(TensorAlgError, ValueError):
     """A study's specification is not valid; the message names the key and what it accepts."""
+
+
+class GridPoint(NamedTuple):
+    """The values of a cell that its seeds and methods share.
+
+    Attributes
+    ----------
+    dimension, components, order, samples : int
+        Sizes, as in `CellKey`.
+    separation, outliers, missing : float
+        Scale of the means, shares of wild rows and of missing cells.
+    """
+
+    dimension: int
+    components: int
+    order: int
+    samples: int
+    separation: float
+    outliers: float = 0.0
+    missing: float = 0.0
+
+    def is_clean(self) -> bool:
+        """Tell whether the rows are as they were drawn."""
+        return self.outliers == 0 and self.missing == 0
 
 
 # plain numbers and a name: compared and hashed by value, as the key of a finished cell
@@ -43,6 +70,10 @@ class CellKey:
         Which draw of the grid point.
     method : str
         One of `tensoralg.studies.METHODS`.
+    outliers : float
+        Share of the rows that are replaced by wild ones.
+    missing : float
+        Share of the cells that are taken away.
     """
 
     dimension: int
@@ -52,11 +83,25 @@ class CellKey:
     separation: float
     seed: int
     method: str
+    outliers: float = 0.0
+    missing: float = 0.0
 
     @property
-    def grid_point(self) -> tuple[int, int, int, int, float]:
+    def grid_point(self) -> GridPoint:
         """The values that the seeds and methods share."""
-        return (self.dimension, self.components, self.order, self.samples, self.separation)
+        return GridPoint(
+            self.dimension,
+            self.components,
+            self.order,
+            self.samples,
+            self.separation,
+            self.outliers,
+            self.missing,
+        )
+
+    def clean(self) -> "CellKey":
+        """Name the cell of the same rows before anything in them was spoiled."""
+        return replace(self, outliers=0.0, missing=0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +122,10 @@ class StudySpecification:
         Names from `tensoralg.studies.METHODS`.
     source : str
         The TOML text it was read from, or "" when it was made in code.
+    outliers, missing : tuple of float
+        Grid values of the shares of wild rows and of missing cells.
+    uncertainty : bool
+        Whether intervals and the moment test of our fits are checked in every cell.
 
     Examples
     --------
@@ -95,11 +144,25 @@ class StudySpecification:
     seeds: tuple[int, ...]
     methods: tuple[str, ...]
     source: str = ""
+    outliers: tuple[float, ...] = (0.0,)
+    missing: tuple[float, ...] = (0.0,)
+    uncertainty: bool = False
+
+    def grid_points(self) -> list[GridPoint]:
+        """List every grid point."""
+        return [
+            GridPoint(*values) for values in itertools.product(*map(self._axis, GridPoint._fields))
+        ]
 
     def cells(self) -> list[CellKey]:
         """List every cell: grid points first, then seeds, then methods."""
-        axes = (self.dimension, self.components, self.order, self.samples, self.separation)
-        return [CellKey(*values) for values in itertools.product(*axes, self.seeds, self.methods)]
+        several = itertools.product(self.grid_points(), self.seeds, self.methods)
+        return [CellKey(*p[:5], seed, method, *p[5:]) for p, seed, method in several]
+
+    def _axis(self, key: str) -> tuple[Any, ...]:
+        """Return the values of one list of the grid."""
+        values: tuple[Any, ...] = getattr(self, key)
+        return values
 
     def differences(self, other: "StudySpecification") -> list[str]:
         """Say where two studies differ in meaning; the order within lists has none.
@@ -115,7 +178,9 @@ class StudySpecification:
             One phrase per differing key; empty when both mean the same study.
         """
         found = [] if self.name == other.name else [f"name {self.name!r} is not {other.name!r}"]
-        for key in _GRID:
+        if self.uncertainty != other.uncertainty:
+            found.append(f"uncertainty {self.uncertainty} is not {other.uncertainty}")
+        for key in (*_GRID, *_SPOILED):
             mine, theirs = getattr(self, key), getattr(other, key)
             if sorted(mine) != sorted(theirs):
                 found.append(f"{key} {list(mine)} is not {list(theirs)}")
@@ -126,8 +191,10 @@ class StudySpecification:
         if self.source:
             return self.source
         lines = [f"name = {_toml_string(self.name)}", "", "[grid]"]
-        for key in _GRID:
-            values = getattr(self, key)
+        if self.uncertainty:
+            lines.insert(1, "uncertainty = true")
+        for key in (*_GRID, *(key for key in _SPOILED if self._axis(key) != (0.0,))):
+            values = self._axis(key)
             written = [_toml_string(v) if isinstance(v, str) else repr(v) for v in values]
             lines.append(f"{key} = [{', '.join(written)}]")
         return "\n".join(lines) + "\n"
@@ -208,39 +275,50 @@ def parse_specification(source: str | Mapping[str, Any]) -> StudySpecification:
             source = tomllib.loads(source)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise SpecificationError(f"not valid TOML: {error}") from None
-    _check_keys(source, ("name", "grid"), "the top level")
+    _check_keys(source, ("name", "grid"), ("uncertainty",), "the top level")
     name, grid = source["name"], source["grid"]
+    uncertainty = source.get("uncertainty", False)
+    if not isinstance(uncertainty, bool):
+        raise SpecificationError(f"uncertainty must be true or false; got {uncertainty!r}")
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise SpecificationError(f"name must be a non-empty string on one line; got {name!r}")
     if not isinstance(grid, Mapping):
         raise SpecificationError(f"grid must be a table, [grid]; got {grid!r}")
-    _check_keys(grid, _GRID, "[grid]")
+    _check_keys(grid, _GRID, _SPOILED, "[grid]")
     study = StudySpecification(
         name=name,
         separation=tuple(_number("separation", v) for v in _list("separation", grid)),
         seeds=_seeds(grid),
         methods=tuple(_method(v) for v in _list("methods", grid)),
         source=text,
+        uncertainty=uncertainty,
         **{
             key: tuple(_integer(key, v, least) for v in _list(key, grid))
             for key, least in _SMALLEST.items()
         },
+        outliers=_shares("outliers", grid),
+        missing=_shares("missing", grid),
     )
-    if math.prod(len(getattr(study, key)) for key in _GRID) > _MOST_CELLS:
+    lists = (*_GRID, *_SPOILED)
+    if math.prod(len(getattr(study, key)) for key in lists) > _MOST_CELLS:
         raise SpecificationError(f"the grid has more than {_MOST_CELLS:,} cells; split the study")
-    for key in _GRID:
+    for key in lists:
         _refuse_repeats(key, getattr(study, key))
     return study
 
 
-def _check_keys(table: Mapping[str, Any], accepted: Sequence[str], where: str) -> None:
+def _check_keys(
+    table: Mapping[str, Any], needed: Sequence[str], possible: Sequence[str], where: str
+) -> None:
+    accepted = (*needed, *possible)
     for key in table:
         if key not in accepted:
-            hint = "; it belongs in [grid]" if key in _GRID else ""
+            hint = "; it belongs in [grid]" if key in (*_GRID, *_SPOILED) else ""
+            hint = "; it belongs at the top level" if key == "uncertainty" else hint
             raise SpecificationError(
                 f"unknown key {key!r} at {where}{hint}; accepted: {', '.join(accepted)}"
             )
-    for key in accepted:
+    for key in needed:
         if key not in table:
             raise SpecificationError(f"missing key {key!r} at {where}")
 
@@ -270,6 +348,14 @@ def _number(key: str, value: Any) -> float:
     if not (math.isfinite(value) and value >= 0):
         raise SpecificationError(f"{key} must be finite and not negative; got {value!r}")
     return float(value) + 0.0
+
+
+def _shares(key: str, grid: Mapping[str, Any]) -> tuple[float, ...]:
+    values = tuple(_number(key, value) for value in (_list(key, grid) if key in grid else (0.0,)))
+    for value in values:
+        if value >= 1:
+            raise SpecificationError(f"{key} must be shares, at least 0 and below 1; got {value!r}")
+    return values
 
 
 def _seeds(grid: Mapping[str, Any]) -> tuple[int, ...]:

@@ -6,22 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tensoralg.studies.cells import CellResult
-from tensoralg.studies.specification import StudySpecification
+from tensoralg.studies.specification import GridPoint, StudySpecification
 
 __all__ = [
+    "SHARES",
     "SUCCESS_GAP",
     "MethodSummary",
     "grid_labels",
     "median",
     "number",
     "summarize",
+    "value_label",
 ]
 
 SUCCESS_GAP = -1e-3
 _LIMIT = "em-truth"
 _LETTERS = {"dimension": "d", "components": "r", "order": "m", "samples": "N", "separation": "sep"}
-
-GridPoint = tuple[int, int, int, int, float]
+SHARES = ("outliers", "missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class MethodSummary:
 
     Attributes
     ----------
-    grid_point : tuple
-        Dimension, components, order, samples, separation.
+    grid_point : GridPoint
+        Dimension, components, order, samples, separation, shares of outliers and missing cells.
     method : str
         The method.
     cells, failed, not_converged, successes : int
@@ -136,18 +137,45 @@ def grid_labels(specification: StudySpecification) -> tuple[str, dict[GridPoint,
     >>> grid_labels(study)[0]
     'd=8, m=3, N=500, sep=1'
     """
-    varies = {name: len(getattr(specification, name)) > 1 for name in _LETTERS}
+    varies = {name: len(getattr(specification, name)) > 1 for name in GridPoint._fields}
 
     def label(point: GridPoint, varying: bool) -> str:
-        values = zip(_LETTERS, point, strict=True)
+        values = point._asdict().items()
         return ", ".join(
-            f"{_LETTERS[name]}={value:,}" if name == "samples" else f"{_LETTERS[name]}={value:g}"
+            value_label(name, value)
             for name, value in values
-            if varies[name] is varying
+            # clean rows go without saying, unless others are beside them
+            if varies[name] is varying and (varying or value or name not in SHARES)
         )
 
-    points = list(dict.fromkeys(key.grid_point for key in specification.cells()))
+    points = specification.grid_points()
     return label(points[0], False), {p: label(p, True) or label(p, False) for p in points}
+
+
+def value_label(name: str, value: float) -> str:
+    """Write one value of a grid: "N=1,000", "outliers=0.5%".
+
+    Parameters
+    ----------
+    name : str
+        Field of `GridPoint`.
+    value : float
+        The value.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
+    >>> from tensoralg.studies.summary import value_label
+    >>> value_label("samples", 1000), value_label("outliers", 0.005)
+    ('N=1,000', 'outliers=0.5%')
+    """
+    if name in SHARES:
+        return f"{name}={100 * value:g}%"
+    return f"{_LETTERS[name]}={value:,}" if name == "samples" else f"{_LETTERS[name]}={value:g}"
 
 
 def median(values: Iterable[float]) -> float:

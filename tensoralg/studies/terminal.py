@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tensoralg.studies.cells import CellResult
+from tensoralg.studies.evidence import evidence_tables
 from tensoralg.studies.program import show
 from tensoralg.studies.runner import Progress
 from tensoralg.studies.specification import StudySpecification
@@ -111,7 +112,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
 
 
 def print_study(specification: StudySpecification, cells: Sequence[CellResult]) -> None:
-    """Print the medians of a study, one line per grid point and method.
+    """Print the tables of a study: medians, one line per grid point and method, and the rest.
 
     Parameters
     ----------
@@ -146,3 +147,5 @@ def print_study(specification: StudySpecification, cells: Sequence[CellResult]) 
     header = ["method", "mean error", "x limit", "success", "seconds", "failed"]
     title = f"{specification.name}: {common}" if common else specification.name
     print_table(["grid point", *header] if len(labels) > 1 else header, rows, title)
+    for table in evidence_tables(specification, cells):
+        print_table(table.header, table.rows, table.title)
