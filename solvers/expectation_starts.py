@@ -116,8 +116,53 @@ def initial_parameters(
     >>> sorted(means[:, 0].round(6).tolist())
     [0.1, 5.1]
     """
-    from sklearn.cluster import KMeans
+    return several_initial_parameters(
+        X,
+        n_components,
+        1,
+        sample_weight=sample_weight,
+        rng=rng,
+        floor=floor,
+        shift=shift,
+        scale=scale,
+    )[0]
 
+
+def several_initial_parameters(
+    X: npt.ArrayLike,
+    n_components: int,
+    n_starts: int,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    rng: int | np.random.Generator | None = None,
+    floor: npt.ArrayLike = 1e-6,
+    shift: npt.ArrayLike | None = None,
+    scale: npt.ArrayLike | None = None,
+) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Draw several starts from rows that are prepared once.
+
+    Parameters
+    ----------
+    X, n_components, sample_weight, rng, floor, shift, scale
+        As for `initial_parameters`.
+    n_starts : int
+        How many.
+
+    Returns
+    -------
+    list of (weights, means, covariances)
+
+    Raises
+    ------
+    ShapeError, ValueError
+        As `initial_parameters`.
+
+    Examples
+    --------
+    >>> X = [[0.0], [0.2], [5.0], [5.2]]
+    >>> [weights.tolist() for weights, _, _ in several_initial_parameters(X, 2, 3, rng=0)]
+    [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]
+    """
     _check_count(n_components, "n_components")
     generator = np.random.default_rng(rng)
     rows, weight = _distinct_rows(X, sample_weight)
@@ -125,21 +170,38 @@ def initial_parameters(
         1.0 if scale is None else np.asarray(scale, dtype=np.float64)
     )
     rows, weight = _subsample(_fill(rows, weight), weight, generator)
+    least = np.asarray(floor, dtype=np.float64)
+    return [_clustered(rows, weight, n_components, generator, least) for _ in range(n_starts)]
+
+
+def _clustered(
+    rows: FloatArray,
+    weight: FloatArray,
+    n_components: int,
+    rng: np.random.Generator,
+    floor: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Shares, means and variances of clusters."""
+    from sklearn.cluster import KMeans
+
     r = min(n_components, len(rows))
-    centers = _seed(rows, weight, r, generator, None)
+    centers = _seed(rows, weight, r, rng, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ten iterations are not meant to converge
         labels = KMeans(r, init=centers, n_init=1, max_iter=10).fit_predict(
             rows, sample_weight=weight
         )
-    member = (labels == np.arange(r)[:, None]) * weight
-    mass = member.sum(axis=1)
-    occupied = mass > 0
-    member, mass = member[occupied], mass[occupied]
-    means = member @ rows / mass[:, None]
-    squares = np.stack([m @ (rows - mu) ** 2 for m, mu in zip(member, means, strict=True)])
-    covariances = np.maximum(squares / mass[:, None], np.asarray(floor, dtype=np.float64))
-    return mass / mass.sum(), means, covariances
+    mass, means, variances = [], [], []
+    for s in np.unique(labels):
+        member = labels == s
+        cluster, share = rows[member], weight[member]
+        total = share.sum()
+        mean = share @ cluster / total
+        mass.append(total)
+        means.append(mean)
+        variances.append(share @ (cluster - mean) ** 2 / total)
+    covariances = np.maximum(np.array(variances), floor)
+    return np.array(mass) / np.sum(mass), np.array(means), covariances
 
 
 def _seed(

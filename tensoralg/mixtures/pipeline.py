@@ -31,7 +31,7 @@ from tensoralg.mixtures.polish import (
     sample_rows,
     settled,
 )
-from tensoralg.mixtures.rows import ColumnSummary, RowSource
+from tensoralg.mixtures.rows import Chunk, ColumnSummary, RowSource
 from tensoralg.mixtures.validation import check_enough_rows, check_spread
 from tensoralg.solvers.expectation_maximization import EMResult
 
@@ -39,7 +39,7 @@ __all__ = ["fit_source"]
 
 Array = NDArray[Any]
 # moment starts whose means have a smaller standard error than this need no rival
-_PRECISE = 0.05
+_PRECISE = 0.1
 
 
 def fit_source(
@@ -194,14 +194,19 @@ def _search(
     elif not starts:
         warn(_no_moment_start(settings, diagnostics))
     candidates = {kind: [lifted(start, constant) for start in starts]} if starts else {}
-    sample = sample_rows(source, settings.rng)
+    sample: Chunk | None = None
     unsure = diagnostics.moment_misfit > MISFIT_LIMIT or diagnostics.mean_error > _PRECISE
+    alone = len(starts) == 1 and not unsure
     for thorough in (False, True) if best is None else (True,):
-        if (thorough or unsure or not starts) and "k-means++" not in candidates:
-            candidates["k-means++"] = clustered_starts(sample, shift, scale, settings)
-        start = best_start(
-            candidates, sample, shift, scale, settings, constant, diagnostics, thorough=thorough
-        )
+        if alone and not thorough:  # nothing to compare it with, and no worse than a sample's fit
+            start = candidates[kind][0]
+        else:
+            sample = sample_rows(source, settings.rng) if sample is None else sample
+            if (thorough or unsure or not starts) and "k-means++" not in candidates:
+                candidates["k-means++"] = clustered_starts(sample, shift, scale, settings)
+            start = best_start(
+                candidates, sample, shift, scale, settings, constant, diagnostics, thorough=thorough
+            )
         trial = polish(source, start, shift, scale, settings)
         count = collapsed(trial, constant, settings)
         if count < failed:

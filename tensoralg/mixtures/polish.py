@@ -12,8 +12,8 @@ from tensoralg.mixtures.rows import Chunk, RowSource
 from tensoralg.solvers.expectation_maximization import (
     EMResult,
     expectation_maximization,
-    initial_parameters,
 )
+from tensoralg.solvers.expectation_starts import several_initial_parameters
 
 __all__ = [
     "best_start",
@@ -66,20 +66,17 @@ def clustered_starts(
 ) -> list[Mixture]:
     """Draw starts by k-means++ and a few k-means steps on a sample of the rows."""
     X, weights = sample
-    return [
-        Mixture(
-            *initial_parameters(
-                X,
-                settings.n_components,
-                sample_weight=weights,
-                rng=settings.rng,
-                floor=max(settings.floor, 1e-12),
-                shift=shift,
-                scale=scale,
-            )
-        )
-        for _ in range(n_starts)
-    ]
+    found = several_initial_parameters(
+        X,
+        settings.n_components,
+        n_starts,
+        sample_weight=weights,
+        rng=settings.rng,
+        floor=max(settings.floor, 1e-12),
+        shift=shift,
+        scale=scale,
+    )
+    return [Mixture(*start) for start in found]
 
 
 def _run(
