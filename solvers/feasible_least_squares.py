@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.indices import rank_square_free
@@ -153,22 +153,25 @@ def _plain(array: Array) -> Array:
     return np.require(array, dtype=np.float64, requirements=["C", "W"])
 
 
-def _feasibility(
-    weights: Array, points: Array, bound: Array, minimum_weight: float, penalty: float
+def _violations(weights: Array, points: Array, bound: Array, least: float) -> tuple[Array, Array]:
+    """Excess of every second moment and relative deficit of every weight; 0 where feasible."""
+    excess = np.maximum(weights @ points**2 - bound, 0.0)
+    # relative to the floor: an absolute violation would cost less than the noise it absorbs
+    return excess, np.maximum(1.0 - weights / least, 0.0)
+
+
+def _violation_jacobian(
+    weights: Array, points: Array, excess: Array, deficit: Array, least: float
 ) -> tuple[Array, Array]:
-    """Active feasibility rows and their (small, dense) Jacobian."""
+    """Active feasibility rows and their (small, dense) Jacobian, without the penalty."""
     r, d = points.shape
-    second = weights @ points**2
-    over = np.flatnonzero(second > bound)
-    under = np.flatnonzero(weights < minimum_weight)
+    over, under = np.flatnonzero(excess), np.flatnonzero(deficit)
     jacobian = np.zeros((len(over) + len(under), r * (d + 1)))
     for row, j in enumerate(over):
         jacobian[row, :r] = points[:, j] ** 2
         jacobian[row, r + j :: d] = 2.0 * weights * points[:, j]
-    # relative to the floor: an absolute violation would cost less than the noise it absorbs
-    jacobian[len(over) + np.arange(len(under)), under] = -1.0 / minimum_weight
-    rows = np.concatenate([second[over] - bound[over], 1.0 - weights[under] / minimum_weight])
-    return penalty * rows, penalty * jacobian
+    jacobian[len(over) + np.arange(len(under)), under] = -1.0 / least
+    return np.concatenate([excess[over], deficit[under]]), jacobian
 
 
 class _Problem:
@@ -209,8 +212,9 @@ class _Problem:
 
     def objective(self, weights: Array, points: Array) -> float:
         _, residual = self.residuals(weights, points)
-        rows, _ = _feasibility(weights, points, self.bound, self.minimum_weight, self.penalty)
-        return 0.5 * float(self.squared @ residual**2 + rows @ rows)
+        excess, deficit = _violations(weights, points, self.bound, self.minimum_weight)
+        violated = self.penalty**2 * (excess @ excess + deficit @ deficit)
+        return 0.5 * float(self.squared @ residual**2 + violated)
 
     def linearise(self, weights: Array, points: Array) -> tuple[Array, Array]:
         from tensoralg.solvers.feasible_kernels import pull_back
@@ -230,12 +234,13 @@ class _Problem:
         )
         gradient = np.concatenate([by_weight, by_point.T.ravel()])
         normal = normal_matrix(weights, points, self.degree_weights)
-        rows, jacobian = _feasibility(
-            weights, points, self.bound, self.minimum_weight, self.penalty
-        )
-        if len(rows):
-            gradient += jacobian.T @ rows
-            normal += jacobian.T @ jacobian
+        excess, deficit = _violations(weights, points, self.bound, self.minimum_weight)
+        if excess.any() or deficit.any():
+            rows, jacobian = _violation_jacobian(
+                weights, points, excess, deficit, self.minimum_weight
+            )
+            gradient += self.penalty**2 * (jacobian.T @ rows)
+            normal += self.penalty**2 * (jacobian.T @ jacobian)
         return gradient, normal
 
 
@@ -256,12 +261,12 @@ def _levenberg_marquardt(
         scaling = np.maximum(np.diag(normal), 1e-12)
         damped = normal.copy()
         damped.flat[:: len(damped) + 1] += damping * scaling
-        try:
-            factor = scipy.linalg.cho_factor(damped.T, lower=True, overwrite_a=True)
-            step = -scipy.linalg.cho_solve(factor, gradient)
-        except scipy.linalg.LinAlgError:
+        # LAPACK itself: the matrices are small, checks of their entries would cost as much
+        factor, failed = dpotrf(damped.T, lower=True, overwrite_a=True)
+        if failed:
             damping *= 10.0
             continue
+        step = -dpotrs(factor, gradient, lower=True)[0]
         trial = unknowns + step
         trial_value = problem.objective(*split(trial))
         predicted = 0.5 * float(step @ (damping * scaling * step - gradient))
