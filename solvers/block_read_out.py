@@ -65,6 +65,8 @@ class BlockReadOut:
     misfit : float
         Largest deviation of the third-order moments of the features from those of the estimate,
         in standard errors.
+    misfit_of_one : float
+        The same for a single component: small where the moments show no mixture at all.
     mean_error : float
         Standard error of the means of the component known worst (root mean square over the
         coordinates), as far as it comes from the rows that the functionals average; their own
@@ -80,6 +82,7 @@ class BlockReadOut:
     singular_values: Array
     n_complex: int
     misfit: float
+    misfit_of_one: float
     mean_error: float
     n_passes: int
 
@@ -230,6 +233,7 @@ def block_read_out(
         singular,
         functionals.n_complex,
         _largest_deviation(tensor, variance, weights, projected),
+        _largest_deviation(tensor, variance, np.zeros(rank), projected),
         float(np.sqrt(errors.mean(axis=1).max())) if _stands_out(singular, rank) else np.inf,
         _SKETCHES + 2 + int(missing),
     )

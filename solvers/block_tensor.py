@@ -8,13 +8,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.solvers.joint_eigenvectors import joint_eigenvectors
+from tensoralg.solvers.polyadic_least_squares import polyadic_least_squares
 
 __all__ = ["BlockFunctionals", "block_functionals"]
 
 Array = NDArray[Any]
 
-_SWEEPS = 50
-_SETTLED = 1e-8  # relative change of the factors that ends the sweeps
+_STARTS = 8  # eigenvectors of different combinations; about one in ten leads to a local optimum
+_STEPS, _TOLERANCE = 200, 1e-9  # of a fit
+_SAME = 1e-4  # two misfits that differ by less are one optimum
+_TIMES = 3  # that the best optimum must be found, if it is not exact
+_EXACT = 1e-9  # a misfit that leaves nothing to find
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +48,8 @@ def block_functionals(
 
     With exact moments ``tensor = sum_s w_s a_s (x) b_s (x) c_s``, the three feature vectors of
     every component starting with 1. The slices along the third axis, times the inverse of the
-    first slice, share the eigenvectors a_s; alternating least squares then fits all three factors.
+    first slice, share the eigenvectors a_s; least squares then fits all three factors. Several
+    combinations of the slices give several starts, of which the best fit is kept.
 
     Parameters
     ----------
@@ -82,19 +87,38 @@ def block_functionals(
         raise ShapeError(f"tensor must have shape (r, r, r); got {t.shape}")
     if not np.isfinite(t).all():
         raise ValueError("tensor must be finite; it holds NaN or inf")
-    scales = [_feature_scales(t, axis) for axis in range(3)]
-    scaled = t / np.einsum("i,j,k->ijk", *scales)
-    factors, n_complex = _eigenvector_factors(scaled, rng)
-    factors = _alternate(scaled, factors)
+    factors, n_complex = _best_fit(t, np.random.default_rng(rng))
     weights = np.ones(len(t))
     matrices = []
-    for factor, scale in zip(factors, scales, strict=True):
-        factor = factor * scale[:, None]
+    for factor in factors:
         size = _signed_floor(factor[0], 1e-12 * np.abs(factor).max(axis=0))
         weights = weights * size
         matrices.append(np.linalg.pinv(factor / size))
     first, second, third = matrices
     return BlockFunctionals((first, second, third), weights, n_complex)
+
+
+def _best_fit(t: Array, rng: np.random.Generator) -> tuple[list[Array], int]:
+    """Fit all factors from several starts, until the best fit was found three times.
+
+    Noise is alike in all features, so that the fit is that of the tensor as it is, while the
+    eigenvectors need features of one size.
+    """
+    scales = [_feature_scales(t, axis) for axis in range(3)]
+    scaled = t / np.einsum("i,j,k->ijk", *scales)
+    best, times, found = np.inf, 0, ([np.eye(len(t))] * 3, 0)
+    for _ in range(_STARTS):
+        start, n_complex = _eigenvector_factors(scaled, rng)
+        start = [f * scale[:, None] for f, scale in zip(start, scales, strict=True)]
+        fit = polyadic_least_squares(t, start, max_iter=_STEPS, tol=_TOLERANCE)
+        misfit = 1.0 - float(fit.fit)
+        if abs(misfit - best) <= _SAME * best:
+            times += 1
+        elif misfit < best:
+            best, times, found = misfit, 1, ([np.asarray(f) for f in fit.factors], n_complex)
+        if times == _TIMES or best < _EXACT:
+            break
+    return found
 
 
 def _feature_scales(t: Array, axis: int) -> Array:
@@ -103,9 +127,7 @@ def _feature_scales(t: Array, axis: int) -> Array:
     return np.asarray(np.maximum(sizes, 1e-12 * max(float(sizes.max()), 1e-300)))
 
 
-def _eigenvector_factors(
-    t: Array, rng: int | np.random.Generator | None
-) -> tuple[list[Array], int]:
+def _eigenvector_factors(t: Array, rng: np.random.Generator) -> tuple[list[Array], int]:
     """Factors from the common eigenvectors of the slices; the third holds the sizes."""
     inverse = np.linalg.pinv(t[:, :, 0], rcond=1e-10)
     slices = np.moveaxis(t, 2, 0) @ inverse
@@ -119,26 +141,6 @@ def _eigenvector_factors(
     second = left[:, :, 0].T
     third = (singular[:, 0, None] * right[:, 0]).T
     return [first, second, third], n_complex
-
-
-def _alternate(t: Array, factors: list[Array]) -> list[Array]:
-    """Alternating least squares from close by."""
-    factors = list(factors)
-    r = len(t)
-    unfolded = [np.moveaxis(t, axis, 0).reshape(r, -1) for axis in range(3)]
-    for _ in range(_SWEEPS):
-        before = factors[2]
-        for axis in range(3):
-            # the other two in the order of the unfolding
-            p, q = (factors[i] for i in range(3) if i != axis)
-            products = (p[:, None, :] * q[None, :, :]).reshape(-1, r)
-            factors[axis] = np.linalg.lstsq(products, unfolded[axis].T, rcond=1e-12)[0].T
-            if axis < 2:
-                sizes = np.linalg.norm(factors[axis], axis=0)
-                factors[axis] = factors[axis] / np.where(sizes > 0, sizes, 1.0)
-        if np.linalg.norm(factors[2] - before) <= _SETTLED * np.linalg.norm(factors[2]):
-            break
-    return factors
 
 
 def _signed_floor(values: Array, floor: Array) -> Array:
