@@ -112,10 +112,11 @@ def _best_fit(t: Array, rng: np.random.Generator) -> tuple[list[Array], int]:
         start = [f * scale[:, None] for f, scale in zip(start, scales, strict=True)]
         fit = polyadic_least_squares(t, start, max_iter=_STEPS, tol=_TOLERANCE)
         misfit = 1.0 - float(fit.fit)
-        if abs(misfit - best) <= _SAME * best:
-            times += 1
-        elif misfit < best:
+        # the first of equal fits is kept: rounding must not choose
+        if misfit < (1.0 - _SAME) * best:
             best, times, found = misfit, 1, ([np.asarray(f) for f in fit.factors], n_complex)
+        elif misfit <= (1.0 + _SAME) * best:
+            times += 1
         if times == _TIMES or best < _EXACT:
             break
     return found
