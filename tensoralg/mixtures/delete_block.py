@@ -1,8 +1,9 @@
 """Delete-block jackknife of the moment estimator: blocks of rows are accumulators left out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,17 @@ from tensoralg.mixtures.starts import second_moments, square_free_moments
 from tensoralg.mixtures.variances import variances_from_moments
 from tensoralg.solvers.feasible_least_squares import feasible_least_squares
 
-__all__ = ["Refit", "accumulate_blocks", "jackknife", "merged", "without_each"]
+__all__ = [
+    "Refit",
+    "accumulate_blocks",
+    "jackknife",
+    "jackknife_variances",
+    "merged",
+    "without_each",
+]
 
 Array = NDArray[np.float64]
+Sums = TypeVar("Sums", bound=MomentAccumulator)
 
 
 def accumulate_blocks(
@@ -58,7 +67,7 @@ def accumulate_blocks(
     return [part for part in parts if part.count > 0]
 
 
-def merged(parts: Sequence[MomentAccumulator]) -> MomentAccumulator:
+def merged(parts: Sequence[Sums]) -> Sums:
     """Merge accumulators into a new one."""
     total = parts[0].rebased()
     for part in parts[1:]:
@@ -66,7 +75,7 @@ def merged(parts: Sequence[MomentAccumulator]) -> MomentAccumulator:
     return total
 
 
-def without_each(parts: Sequence[MomentAccumulator]) -> list[MomentAccumulator]:
+def without_each(parts: Sequence[Sums]) -> list[Sums]:
     """Leave out each accumulator in turn, by sums from the left and from the right.
 
     Parameters
@@ -160,11 +169,40 @@ def jackknife(parts: Sequence[MomentAccumulator], refit: Refit) -> Array:
     .. [1] F. Busing, E. Meijer, R. van der Leeden, "Delete-m jackknife for unequal m", Statistics
        and Computing 9, 1999.
     """
-    whole = refit(merged(parts))
+    gap, times = _gaps(parts, refit, refit(merged(parts)))
+    covariance: Array = gap.T @ (gap / (times - 1.0)[:, None]) / len(parts)
+    return covariance
+
+
+def jackknife_variances(
+    parts: Sequence[Sums], refit: Callable[[Sums], Array], whole: Array
+) -> Array:
+    """Variances alone, of any estimate: the diagonal of what `jackknife` finds.
+
+    Parameters
+    ----------
+    parts : sequence of MomentAccumulator
+        The blocks.
+    refit : callable
+        Takes merged blocks and returns the estimates in one vector.
+    whole : ndarray of shape (P,)
+        The estimates from all blocks.
+
+    Returns
+    -------
+    ndarray of shape (P,)
+        Variances of the estimates.
+    """
+    gap, times = _gaps(parts, refit, whole)
+    return np.asarray((gap**2 / (times - 1.0)[:, None]).sum(axis=0) / len(parts))
+
+
+def _gaps(
+    parts: Sequence[Sums], refit: Callable[[Sums], Array], whole: Array
+) -> tuple[Array, Array]:
+    """Deviations of pseudo-values from their centre; how often each block fits into the whole."""
     times = merged(parts).total_weight / np.array([part.total_weight for part in parts])
     estimates = np.array([refit(rest) for rest in without_each(parts)])
     pseudo = times[:, None] * whole - (times[:, None] - 1.0) * estimates
     centre = len(parts) * whole - (1.0 - 1.0 / times) @ estimates
-    gap = pseudo - centre
-    covariance: Array = gap.T @ (gap / (times - 1.0)[:, None]) / len(parts)
-    return covariance
+    return pseudo - centre, times

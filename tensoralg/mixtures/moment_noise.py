@@ -24,6 +24,8 @@ def largest_deviation(
     means: Array,
     variances: Array,
     rows: float,
+    *,
+    repeated: bool = True,
 ) -> float:
     """Measure the worst mismatch of a moment in units of its standard error.
 
@@ -44,6 +46,9 @@ def largest_deviation(
         Parameters in the coordinates of the moments.
     rows : float
         Number of rows that the moments average; infinity for exact moments.
+    repeated : bool, default True
+        Whether moments with a repeated index are compared: their standard errors suppose that
+        components are Gaussian, those of the others do not.
 
     Returns
     -------
@@ -62,7 +67,7 @@ def largest_deviation(
         worst = max(
             worst, _worst(values, index, dimension, weights @ model, weights @ second, rows)
         )
-        if q > order - 2:
+        if q > order - 2 or not repeated:
             continue
         for j, label in enumerate(labels):
             at = np.flatnonzero((by_degree[q] != j).all(axis=1))

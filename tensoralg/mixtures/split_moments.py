@@ -10,7 +10,7 @@ from tensoralg.gpu.namespaces import to_numpy
 from tensoralg.mixtures.moment_input import checked_integer, checked_rows, checked_weights
 from tensoralg.mixtures.moments import MomentAccumulator
 
-__all__ = ["SplitMomentAccumulator"]
+__all__ = ["SplitMomentAccumulator", "scrambled"]
 
 _PARTS = 32
 
@@ -118,7 +118,7 @@ class SplitMomentAccumulator(MomentAccumulator):
             self.shift = whole.shift
         if weights is not None:
             rows, weights = rows[weights > 0], weights[weights > 0]
-        place = _scrambled(self.count, len(rows), self.n_parts)
+        place = scrambled(self.count, len(rows), self.n_parts)
         old = self._parts if self._gram is not None else []
         parts = [copy(part) for part in old] or [self._empty() for _ in range(self.n_parts)]
         for i, part in enumerate(parts):
@@ -171,9 +171,7 @@ class SplitMomentAccumulator(MomentAccumulator):
         self._parts = parts
         return self
 
-    def rebased(
-        self, shift: ArrayLike | None = None, scale: ArrayLike | None = None
-    ) -> "SplitMomentAccumulator":
+    def rebased(self, shift: ArrayLike | None = None, scale: ArrayLike | None = None) -> Self:
         """Express the same sums, and those of the groups, with another origin and unit.
 
         Parameters
@@ -198,20 +196,8 @@ class SplitMomentAccumulator(MomentAccumulator):
         [1.0, 2.0, 5.0]
         """
         result = super().rebased(shift, scale)
-        assert isinstance(result, SplitMomentAccumulator)
         result._parts = [part.rebased(result.shift, result.scale) for part in self._parts]
         return result
-
-    def _empty(self) -> MomentAccumulator:
-        """Make a plain accumulator with this one's origin and unit."""
-        return MomentAccumulator(
-            self.dimension,
-            self.order,
-            shift=self.shift,
-            scale=self.scale,
-            powers=self.powers,
-            missing=self.missing,
-        )
 
     def _of(self, parts: list[MomentAccumulator]) -> Self:
         """Take over groups and their sums."""
@@ -226,8 +212,28 @@ class SplitMomentAccumulator(MomentAccumulator):
         return self
 
 
-def _scrambled(first: int, rows: int, n_parts: int) -> NDArray[np.int64]:
-    """Group of each row, from its number alone: the finaliser of SplitMix64."""
+def scrambled(first: int, rows: int, n_parts: int) -> NDArray[np.int64]:
+    """Deal rows to groups by their numbers alone, with the finaliser of SplitMix64.
+
+    Parameters
+    ----------
+    first : int
+        Number of the first row.
+    rows : int
+        How many rows.
+    n_parts : int
+        Number of groups.
+
+    Returns
+    -------
+    ndarray of int64, shape (rows,)
+        The group of each.
+
+    Examples
+    --------
+    >>> scrambled(0, 8, 2).tolist() == scrambled(0, 4, 2).tolist() + scrambled(4, 4, 2).tolist()
+    True
+    """
     z = np.arange(first + 1, first + rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
