@@ -23,7 +23,7 @@ class FitDiagnostics:
         Where the polish began: "algebraic" (generating polynomials), "least squares" (above the
         algebraic bound), "block read-out" (of three blocks of columns, where the moments are too
         many), "k-means++" (no moment start was possible; or it contradicted the
-        moments, had a `mean_error` above 0.05 or collapsed, and this was more likely), "warm",
+        moments, had a `mean_error` above 0.1 or collapsed, and this was more likely), "warm",
         "closed form", "given".
     order, form : int, str
         Highest moment order and form of the generating polynomials; 3 and "blocks" where a
@@ -37,15 +37,17 @@ class FitDiagnostics:
         Relative mismatch of the square-free moments at the best moment start.
     moment_misfit : float
         Largest mismatch of any moment at the best moment start in units of its standard error.
-        Below 4 where the rows come from such a mixture; above 8 the start is not trusted.
+        Below 4 where the rows come from such a mixture; above 8 the start is not trusted. NaN
+        where a block read-out had nothing but noise to go by.
     mean_error : float
         Standard error that the moments leave on the means of the component known worst, in
-        standard deviations of the columns. Above 0.05 k-means++ competes; above 0.5 the moments
+        standard deviations of the columns. Above 0.1 k-means++ competes; above 0.5 the moments
         do not determine the mixture.
     singular_values : list of float
         Singular values of one flattening: their drop shows the number of components.
     start_log_likelihoods : dict
-        Log-likelihood per row of the best start of each kind after a few EM steps.
+        Log-likelihood per row of the best start of each kind after a few EM steps; empty where
+        there was only one start.
     log_likelihoods : list of float
         Log-likelihood per row in every accepted pass of the polish, before its M step. It does
         not decrease, up to rounding, except where a component was started anew.
@@ -57,11 +59,18 @@ class FitDiagnostics:
         Columns that took no part in the moments.
     outliers : int
         Rows that ``robust=True`` left out, or, without it, rows beyond fifty robust deviations.
+    outlying_cells : int
+        Cells of other rows that ``robust=True`` hid, as if missing: it does so where more than a
+        tenth of the rows would have to be left out.
     missing : int
         Missing cells.
     rank_test : dict
         With ``n_components="auto"``, the fields of :class:`RankTest`: "rank", "ranks", "room",
         "singular_values", "thresholds".
+    implicit_moments : dict
+        Where least squares over implicit moments followed a block read-out: "order"; "taken",
+        whether its result replaced the read-out's; "steps"; "passes" over the rows; "objective",
+        less a constant, at the start and after every step that was taken.
     standard_errors : dict
         "weights", "means", "covariances" and "method", after a call of `standard_errors`.
     moment_test : dict
@@ -88,8 +97,10 @@ class FitDiagnostics:
     restarted: list[int] = field(default_factory=list)
     constant_columns: list[int] = field(default_factory=list)
     outliers: int = 0
+    outlying_cells: int = 0
     missing: int = 0
     rank_test: dict[str, Any] = field(default_factory=dict)
+    implicit_moments: dict[str, Any] = field(default_factory=dict)
     standard_errors: dict[str, Any] = field(default_factory=dict)
     moment_test: dict[str, Any] = field(default_factory=dict)
 

@@ -2,41 +2,32 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
+from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import validate_data
 
-from tensoralg.mixtures.dask_rows import DaskRows, as_dask_array, is_dask
 from tensoralg.mixtures.density import generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
+from tensoralg.mixtures.incremental import with_rows
 from tensoralg.mixtures.inference import MixtureInference
-from tensoralg.mixtures.moment_count import check_moments_fit
 from tensoralg.mixtures.moment_input import checked_mixture
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.moments_only import Fitted, fit_accumulator
 from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.pipeline import fit_source
-from tensoralg.mixtures.robust import without_outliers
-from tensoralg.mixtures.rows import RowSource, is_chunked, summarise
-from tensoralg.mixtures.split_moments import SplitMomentAccumulator
-from tensoralg.mixtures.validation import (
-    check_cells,
-    check_chunk,
-    check_rows,
-    check_settings,
-    is_automatic,
-    positive_rows,
-    refuse_dtype,
-)
+from tensoralg.mixtures.robust import CellLimits, report_far_rows, without_outliers
+from tensoralg.mixtures.rows import RowSource
+from tensoralg.mixtures.sources import rows_to_add, rows_to_fit
+from tensoralg.mixtures.validation import check_settings, is_automatic
 from tensoralg.solvers.coordinate_splits import Form
 
 __all__ = ["DiagonalGaussianMixture"]
 
 Array = NDArray[Any]
+_LEAST_ROWS = 20  # from which partial_fit takes limits with robust=True
 
 
 class DiagonalGaussianMixture(MixtureInference):
@@ -67,8 +58,8 @@ class DiagonalGaussianMixture(MixtureInference):
         Floor of every variance relative to the variance of its column.
     robust : bool, default False
         Leave out rows that lie farther than eight robust standard deviations from the median in
-        some column (robust: the median absolute deviation). A cluster that far away with less
-        than half of the weight is left out too.
+        some column; or only those cells, where that would take more than a tenth of the rows.
+        A component that far away with less than a tenth of the weight is left out too.
     missing : bool, default False
         Accept NaN as cells missing completely at random.
     warm_start : bool, default False
@@ -197,8 +188,10 @@ class DiagonalGaussianMixture(MixtureInference):
         """
         with self._all_or_nothing():
             settings, diagnostics = self._settings()
-            source = self._source(X, sample_weight, diagnostics)
+            source = rows_to_fit(self, X, sample_weight)
+            source, settings = self._without_outliers(source, settings, diagnostics)
             fitted = fit_source(source, settings, diagnostics, self._last_fit())
+            diagnostics.missing -= diagnostics.outlying_cells
             if hasattr(self, "accumulator_"):
                 del self.accumulator_  # fit starts anew
             return self._accept(fitted)
@@ -232,22 +225,22 @@ class DiagonalGaussianMixture(MixtureInference):
             self.covariances_.astype(np.float64),
         )
 
-    def _source(self, X: Any, sample_weight: Any, diagnostics: FitDiagnostics) -> RowSource:
-        if is_dask(X):
-            if self.robust:
-                raise ValueError("robust=True needs an array in memory: medians do not stream")
-            self.__dict__.pop("feature_names_in_", None)
-            return DaskRows(as_dask_array(X), sample_weight, missing=bool(self.missing))
-        if is_chunked(X):
-            if sample_weight is not None:
-                raise ValueError("sample_weight cannot be combined with an iterable of chunks")
-            if self.robust:
-                raise ValueError("robust=True needs an array: medians do not stream")
-            self.__dict__.pop("feature_names_in_", None)  # chunks have none
-            return RowSource.from_chunks(X, check_chunk(self))
-        rows, weights = check_rows(self, X, sample_weight)
-        rows, weights = without_outliers(rows, weights, diagnostics, drop=self.robust)
-        return RowSource.from_checked(rows, weights)
+    def _without_outliers(
+        self,
+        source: RowSource,
+        settings: Settings,
+        diagnostics: FitDiagnostics,
+        limits: CellLimits | None = None,
+        *,
+        least_rows: int = 1,
+    ) -> tuple[RowSource, Settings]:
+        """Leave out far rows or cells where that is asked, and remember the limits."""
+        self._limits = None
+        if not self.robust:
+            report_far_rows(source, diagnostics)
+            return source, settings
+        source, self._limits = without_outliers(source, diagnostics, limits, least_rows=least_rows)
+        return source, replace(settings, missing=self._has_gaps())
 
     def fit_moments(self, accumulator: MomentAccumulator) -> Self:
         """Estimate the mixture from accumulated moments alone; there are no rows to polish on.
@@ -281,7 +274,10 @@ class DiagonalGaussianMixture(MixtureInference):
         """
         with self._all_or_nothing():
             settings, diagnostics = self._settings()
+            if self.robust:
+                warn("robust=True has no effect on moments: far rows are in them already")
             fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics)
+            self._limits = None
             self.__dict__.pop("feature_names_in_", None)
             return self._accept(fitted)
 
@@ -290,11 +286,12 @@ class DiagonalGaussianMixture(MixtureInference):
 
         Parameters
         ----------
-        X : array_like of shape (N, d)
-            New rows.
+        X : array_like of shape (N, d), or Dask array
+            New rows. Those of a Dask array are summed where they are. With ``robust=True`` the
+            first rows, at least 20, set the limits beyond which rows are left out.
         y : None
             Ignored.
-        sample_weight : array_like of shape (N,), optional
+        sample_weight : array_like or Dask array of shape (N,), optional
             Nonnegative.
 
         Returns
@@ -317,33 +314,17 @@ class DiagonalGaussianMixture(MixtureInference):
         """
         with self._all_or_nothing():
             settings, diagnostics = self._settings()
-            refuse_dtype(X)
-            X = validate_data(
-                self,
-                X,
-                dtype=[np.float64, np.float32],
-                ensure_all_finite=False,
-                reset=not hasattr(self, "accumulator_"),
+            before, limits = getattr(self, "accumulator_", None), None
+            if before is not None:
+                last, limits = self.diagnostics_, self._limits
+                diagnostics.outliers = last.outliers
+                diagnostics.outlying_cells = last.outlying_cells
+            source = rows_to_add(self, X, sample_weight, before and before.dimension)
+            source, settings = self._without_outliers(
+                source, settings, diagnostics, limits, least_rows=_LEAST_ROWS
             )
-            rows, weights = positive_rows(X, sample_weight)
-            X = X if weights is None else X[rows]
-            check_cells(X, rows, missing=settings.missing)
-            # an update replaces the sums: the copy leaves those of the last fit alone
-            accumulator = copy(getattr(self, "accumulator_", None))
-            if accumulator is None:
-                check_moments_fit(X.shape[1], settings.order)
-                first = summarise(X, weights)
-                kind = SplitMomentAccumulator if settings.automatic else MomentAccumulator
-                accumulator = kind(
-                    X.shape[1],
-                    settings.order,
-                    shift=first.mean,
-                    scale=first.scale,
-                    powers=settings.form == "power",
-                    missing=settings.missing,
-                )
-            accumulator.update(X, sample_weight=weights)
-            fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics, X.dtype)
+            accumulator, dtype = with_rows(before, source, settings)
+            fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics, dtype)
             self.accumulator_ = accumulator
             return self._accept(fitted)
 

@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from tensoralg.core.errors import ShapeError
-from tensoralg.mixtures.dask_rows import DaskRows, as_dask_array, is_dask
 from tensoralg.mixtures.delete_block import Refit, accumulate_blocks, jackknife, merged
 from tensoralg.mixtures.density import MixtureDensity
 from tensoralg.mixtures.diagnostics import FitDiagnostics
@@ -21,8 +19,8 @@ from tensoralg.mixtures.estimating_equations import (
 )
 from tensoralg.mixtures.fitting import Mixture
 from tensoralg.mixtures.moments import MomentAccumulator
-from tensoralg.mixtures.robust import without_outliers
-from tensoralg.mixtures.rows import RowSource, is_chunked
+from tensoralg.mixtures.robust import CellLimits
+from tensoralg.mixtures.sources import rows_to_read
 from tensoralg.mixtures.uncertainty import (
     MomentTest,
     StandardErrors,
@@ -32,7 +30,7 @@ from tensoralg.mixtures.uncertainty import (
     read_rows,
     sandwich,
 )
-from tensoralg.mixtures.validation import check_chunk, is_count, positive_rows
+from tensoralg.mixtures.validation import is_count
 
 __all__ = ["MixtureInference"]
 
@@ -59,6 +57,7 @@ class MixtureInference(MixtureDensity):
     diagnostics_: FitDiagnostics
     reg_covar: float
     robust: bool
+    _limits: CellLimits | None = None  # of the last fit, with robust=True
 
     def standard_errors(
         self,
@@ -116,7 +115,7 @@ class MixtureInference(MixtureDensity):
             result = self._jackknife(X, sample_weight, blocks)
         else:
             equations, shift, scale = self._equations()
-            source = self._read(X, sample_weight)
+            source = rows_to_read(self, X, sample_weight)
             found = read_rows(source(), equations, shift, scale, self._columns(), [])
             joint = sandwich(equations, found)
             result = StandardErrors.from_joint(
@@ -170,7 +169,7 @@ class MixtureInference(MixtureDensity):
         columns = self._columns()
         check_size(len(self.weights_), len(columns))
         equations, shift, scale = self._equations()
-        source = self._read(X, sample_weight)
+        source = rows_to_read(self, X, sample_weight)
         rows: float = _UNKNOWN_ROWS
         if source.again:
             rows = sum(float(len(x) if w is None else w.sum()) for x, w in source())
@@ -184,6 +183,10 @@ class MixtureInference(MixtureDensity):
         """Return the columns that took part in the fit."""
         constant = self.diagnostics_.constant_columns
         return np.setdiff1d(np.arange(self.means_.shape[1]), constant)
+
+    def _has_gaps(self) -> bool:
+        """Whether cells are missing, or were hidden as far ones."""
+        return bool(self.missing) or (self._limits is not None and self._limits.cells)
 
     def _from_moments(self) -> bool:
         """Whether the parameters solve moment equations rather than those of the likelihood."""
@@ -203,7 +206,7 @@ class MixtureInference(MixtureDensity):
     def _equations(self) -> tuple[Equations, Array, Array]:
         mixture, floored, shift, scale = self._standardised()
         if not self._from_moments():
-            return LikelihoodEquations(mixture, floored, missing=self.missing), shift, scale
+            return LikelihoodEquations(mixture, floored, missing=self._has_gaps()), shift, scale
         if self.diagnostics_.start not in ("algebraic", "least squares"):
             raise ValueError(
                 f"this moment estimate (start {self.diagnostics_.start!r}) has no formula for its "
@@ -218,7 +221,7 @@ class MixtureInference(MixtureDensity):
             raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}")
         blocks_given = _are_accumulators(X)
         if method == "auto":
-            averaged = self.missing and self._from_moments()
+            averaged = self._has_gaps() and self._from_moments()
             method = "jackknife" if blocks_given or averaged else "sandwich"
         if method == "jackknife":
             # with one component both estimators are the mean and variance of each column
@@ -234,39 +237,11 @@ class MixtureInference(MixtureDensity):
         return method
 
     def _refuse_missing_moments(self, what: str) -> None:
-        if self.missing and self._from_moments():
+        if self._has_gaps() and self._from_moments():
             raise ValueError(
                 f"{what} does not cover moments averaged over missing cells; use "
                 "standard_errors(..., method='jackknife'), or fit with polish='em'"
             )
-
-    def _read(self, X: Any, sample_weight: Any) -> RowSource:
-        """Check rows as `fit` does, without learning anything from them."""
-        width = self.means_.shape[1]
-        if is_dask(X):
-            X = as_dask_array(X)
-            if X.shape[1] != width:
-                raise ShapeError(f"X has {X.shape[1]} columns; the mixture has {width}")
-            return DaskRows(X, sample_weight, missing=bool(self.missing))
-        if is_chunked(X):
-            if sample_weight is not None:
-                raise ValueError("sample_weight cannot be combined with an iterable of chunks")
-            check = check_chunk(self)
-
-            def checked(chunk: Any) -> tuple[Array, Array | None]:
-                rows, weights = check(chunk)
-                if rows.shape[1] != width:
-                    raise ShapeError(
-                        f"a chunk has {rows.shape[1]} columns; the mixture has {width}"
-                    )
-                return rows, weights
-
-            return RowSource.from_chunks(X, checked)
-        X = self._rows(X)
-        rows, weights = positive_rows(X, sample_weight)
-        X = X if weights is None else X[rows]
-        X, weights = without_outliers(X, weights, FitDiagnostics(), drop=self.robust)
-        return RowSource.from_checked(X, weights)
 
     def _jackknife(self, X: Any, sample_weight: Any, blocks: int) -> StandardErrors:
         mixture, _, shift, scale = self._standardised()
@@ -275,21 +250,21 @@ class MixtureInference(MixtureDensity):
             if sample_weight is not None:
                 raise ValueError("sample_weight cannot be combined with accumulators")
             parts = _checked_blocks(X, self.means_.shape[1], order)
-            if self.missing:
+            if self._has_gaps():
                 shift = np.asarray(parts[0].shift)
             parts = [part.rebased(shift, scale) for part in parts]
         else:
             if not is_count(blocks, _LEAST_BLOCKS):
                 raise ValueError(f"blocks must be an integer >= {_LEAST_BLOCKS}; got {blocks!r}")
-            source = self._read(X, sample_weight)
+            source = rows_to_read(self, X, sample_weight)
             parts = accumulate_blocks(
-                source(), int(blocks), shift, scale, order, missing=self.missing
+                source(), int(blocks), shift, scale, order, missing=self._has_gaps()
             )
             if len(parts) < _LEAST_BLOCKS:
                 raise ValueError(
                     f"the jackknife needs at least {_LEAST_BLOCKS} rows; got {len(parts)}"
                 )
-        if self.missing:
+        if self._has_gaps():
             centre = unit_of(self.weights_, self.means_, self.covariances_)[0]
             offset = ((centre - shift) / scale)[self._columns()]
             mixture = Mixture(mixture.weights, mixture.means + offset, mixture.variances)

@@ -192,7 +192,6 @@ def test_a_dead_component_starts_anew_at_the_worst_row() -> None:
         (blocks()[:1], None, {}, ValueError, "at least 2 rows"),
         (unknown().T, None, {}, ShapeError, "unknown number of columns"),
         (da.ma.masked_less(blocks(), 0.0), None, {}, TypeError, "MaskedArray"),
-        (blocks(), None, {"robust": True}, ValueError, "robust=True needs an array"),
         (blocks(), WEIGHTS[1:], {}, ShapeError, r"\(3000,\), got \(2999,\)"),
         (blocks(), blocks(WEIGHTS)[1:], {}, ShapeError, r"\(3000,\), got \(2999,\)"),
         (blocks(), blocks(), {}, ShapeError, r"shape \(N,\)"),
