@@ -6,11 +6,13 @@ from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.estimator import DiagonalGaussianMixture
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.plots import plot_mixture
+from tensoralg.mixtures.product_components import ComponentMoments, component_moments
 from tensoralg.mixtures.rank_detection import RankTest, detect_rank
 from tensoralg.mixtures.split_moments import SplitMomentAccumulator
 from tensoralg.mixtures.uncertainty import MomentTest, StandardErrors
 
 __all__ = [
+    "ComponentMoments",
     "DiagonalGaussianMixture",
     "FitDiagnostics",
     "MomentAccumulator",
@@ -19,6 +21,7 @@ __all__ = [
     "SplitMomentAccumulator",
     "StandardErrors",
     "component_bound",
+    "component_moments",
     "counting_bound",
     "detect_rank",
     "plot_convergence",
