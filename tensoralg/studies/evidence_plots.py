@@ -98,7 +98,9 @@ def plot_intervals(
             share, error = np.transpose(found)
             place = np.arange(len(points)) + 0.7 * ((k + 0.5) / len(methods) - 0.5)
             if np.isfinite(share).any():
-                bars = 1.96 * np.nan_to_num(error)
+                # shares end at 0 and 1, and so do their bars
+                reach = 1.96 * np.nan_to_num(error)
+                bars = np.minimum(reach, share), np.minimum(reach, 1 - share)
                 axes.errorbar(place, share, bars, fmt=marker, color=color, label=method, capsize=2)
         axes.set_xticks(range(len(points)), [labels[p] for p in points], rotation=20, ha="right")
         axes.set_xlim(-0.6, len(points) - 0.4)

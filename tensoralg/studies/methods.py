@@ -202,6 +202,12 @@ METHODS: dict[str, Method] = {
             counts=True,
         ),
         Method(
+            "moments-robust-auto",
+            "both: robust=True, and the number of components is detected",
+            lambda problem: _moments(problem, n_components="auto", robust=True),
+            counts=True,
+        ),
+        Method(
             "em-default",
             "scikit-learn's GaussianMixture(covariance_type='diag') with its defaults",
             _expectation_maximization,

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -9,9 +10,11 @@ from tensoralg.studies import (
     CellStore,
     StudyFolderError,
     StudySpecification,
+    parse_specification,
     read_cells,
     read_study,
 )
+from tensoralg.studies.intervals import IntervalCounts
 
 STUDY = StudySpecification(
     "s", (4,), (2,), (3,), (200,), (2.0,), (0, 1, 2), ("em-default", "em-truth")
@@ -50,6 +53,55 @@ def test_a_line_has_exactly_the_documented_fields():
     assert list(json.loads(line)) == FIELDS
     assert line.count("\n") == 1
     assert CellResult.from_line(line) == result(0)
+
+
+COUNTS = IntervalCounts(2, 1, 8, 7, 8, 8, 0.25)
+
+
+def test_fields_of_other_questions_are_added_only_where_they_are_asked():
+    key = replace(STUDY.cells()[0], missing=0.25)
+    cell = CellResult(key, "ok", 0.1, message="said", components_found=3, intervals=COUNTS)
+    entry = json.loads(cell.to_line())
+    added = {"missing": 0.25, "components_found": 3} | asdict(COUNTS)
+    assert {name: value for name, value in entry.items() if name not in FIELDS} == added
+    again = CellResult.from_line(cell.to_line())
+    assert (again.key, again.components_found, again.intervals) == (key, 3, COUNTS)
+
+
+def test_a_fit_without_intervals_says_so_in_nulls():
+    cell = result(0, intervals=IntervalCounts())
+    assert json.loads(cell.to_line())["means_inside"] is None
+    again = CellResult.from_line(cell.to_line())
+    assert again.intervals.means_inside is None
+    assert math.isnan(again.intervals.moment_test_p_value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"colour": 1}, {"means_inside": 1.5}, {"components_found": True}, {"missing": "a"}]
+)
+def test_a_line_with_other_fields_or_kinds_of_values_is_no_cell(change):
+    with pytest.raises(ValueError, match=r"fields are not|is (1\.5|True|'a')"):
+        CellResult.from_line(json.dumps(json.loads(result(0).to_line()) | change))
+
+
+def test_a_folder_of_an_older_version_goes_on(tmp_path):
+    # written before outliers, missing cells and intervals existed
+    line = (
+        '{"dimension": 4, "components": 2, "order": 3, "samples": 200, "separation": 2.0, '
+        '"seed": 0, "method": "em-default", "status": "ok", "mean_error": 0.1, '
+        '"weight_error": 0.2, "variance_error": 0.3, "log_likelihood_gap": -1e-05, '
+        '"seconds": 0.5, "message": "said"}\n'
+    )
+    spec = (
+        'name = "s"\n\n[grid]\ndimension = [4]\ncomponents = [2]\norder = [3]\nsamples = [200]\n'
+        'separation = [2.0]\nseeds = [0, 1, 2]\nmethods = ["em-default", "em-truth"]\n'
+    )
+    (tmp_path / "cells.jsonl").write_text(line)
+    (tmp_path / "study.toml").write_text(spec)
+    with CellStore(tmp_path, parse_specification(STUDY.to_toml())) as store:
+        assert store.missing() == STUDY.cells()[1:]
+        assert store.finished[STUDY.cells()[0]] == result(0)
+    assert result(0).to_line() == line
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

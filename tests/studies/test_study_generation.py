@@ -13,10 +13,12 @@ from tensoralg.studies.generation import (
     draw_mixture,
     draw_samples,
     method_seed,
+    spoil_samples,
 )
 from tensoralg.studies.recovery import match_components, recovery_errors
 
 KEY = CellKey(6, 3, 3, 400, 0.5, 1, "moments")
+SUM_OF_ROWS, METHOD_SEED = 262.0086428786319, 1530769518
 
 
 def rows(key):
@@ -38,6 +40,56 @@ def test_other_values_draw_other_rows(change):
 def test_other_sample_sizes_draw_from_the_same_mixture():
     other = draw_mixture(replace(KEY, samples=9))
     np.testing.assert_array_equal(draw_mixture(KEY).means, other.means)
+
+
+def spoiled(**shares):
+    key = replace(KEY, **shares)
+    mixture = draw_mixture(key)
+    clean = draw_samples(key, mixture)
+    return clean, spoil_samples(key, mixture, clean)
+
+
+def test_clean_rows_are_the_very_same_array():
+    clean, X = spoiled()
+    assert X is clean
+
+
+def test_known_rows_of_a_seed_never_change():
+    # numbers of the first version: finished cells of older studies stay comparable
+    assert float(rows(KEY).sum()) == pytest.approx(SUM_OF_ROWS, rel=1e-12)
+    assert method_seed(KEY) == METHOD_SEED
+
+
+def test_outliers_replace_as_many_rows_as_said():
+    clean, X = spoiled(samples=20_000, outliers=0.0123)
+    np.testing.assert_array_equal(clean, rows(replace(KEY, samples=20_000)))
+    far = (clean != X).any(axis=1)
+    assert far.sum() == round(0.0123 * 20_000)
+    deviation = ((X[far] - clean.mean(axis=0)) / clean.std(axis=0)).std()
+    assert deviation == pytest.approx(40, rel=0.05)
+
+
+def test_missing_cells_are_as_many_as_said_and_nothing_else_changes():
+    clean, X = spoiled(samples=20_000, missing=0.25)
+    gaps = np.isnan(X)
+    assert gaps.mean() == pytest.approx(0.25, abs=0.01)
+    assert np.abs(gaps.mean(axis=0) - 0.25).max() < 0.02
+    np.testing.assert_array_equal(X[~gaps], clean[~gaps])
+    # completely at random: neither the cell nor its neighbours matter
+    assert abs(np.corrcoef(gaps[:, 0], clean[:, 0])[0, 1]) < 0.03
+    assert abs(np.corrcoef(gaps[:, 0], gaps[:, 1])[0, 1]) < 0.03
+
+
+def test_larger_shares_spoil_more_of_the_same():
+    few, many = spoiled(outliers=0.02)[1], spoiled(outliers=0.05)[1]
+    clean = spoiled()[0]
+    wild = (few != clean).any(axis=1)
+    assert ((many != clean).any(axis=1) >= wild).all()
+    gaps = np.isnan(spoiled(missing=0.1)[1])
+    assert (np.isnan(spoiled(missing=0.3)[1]) >= gaps).all()
+    both = spoiled(outliers=0.02, missing=0.1)[1]
+    np.testing.assert_array_equal(np.isnan(both), gaps)
+    np.testing.assert_array_equal(both[~gaps], few[~gaps])
 
 
 def test_another_process_draws_the_same():

@@ -64,6 +64,13 @@ def test_integral_floats_are_integers():
         ({"methods": "moments"}, "methods must be a list"),
         ({"seeds": 10**9}, "seeds as a count"),
         ({"seeds": 900_000}, "more than"),
+        ({"outliers": 0.1}, "outliers must be a list"),
+        ({"outliers": [1.0]}, "outliers must be shares, at least 0 and below 1; got 1.0"),
+        ({"outliers": [0, 0.0]}, "outliers holds 0.0 twice"),
+        ({"missing": [-0.1]}, "missing must be finite and not negative"),
+        ({"missing": ["25%"]}, "missing must hold numbers"),
+        ({"missing": []}, "missing is an empty list"),
+        ({"uncertainty": True}, "unknown key 'uncertainty' at [grid]; it belongs at the top level"),
         ({"colour": [1]}, "unknown key 'colour' at [grid]; accepted: dimension"),
     ],
 )
@@ -95,6 +102,8 @@ def test_a_name_is_one_line_of_text(name):
         ('name = "s"\ngrid = 3', "grid must be a table"),
         ('name = "s"\nseeds = 3\n[grid]', "unknown key 'seeds' at the top level; it belongs in"),
         ('name = "s"\nname = "t"', "not valid TOML"),
+        ('name = "s"\nuncertainty = 1\n[grid]', "uncertainty must be true or false; got 1"),
+        ('name = "s"\nmissing = [0.1]\n[grid]', "unknown key 'missing' at the top level; it bel"),
         ("a = " + "[" * 3000 + "]" * 3000, "not valid TOML"),
     ],
 )
@@ -120,14 +129,43 @@ def test_the_source_is_kept_as_it_was_written():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"samples": [500]}, {"seeds": 4}, {"methods": ["moments"]}, {"separation": [0.25]}],
+    [
+        {"samples": [500]},
+        {"seeds": 4},
+        {"methods": ["moments"]},
+        {"separation": [0.25]},
+        {"outliers": [0.1]},
+        {"missing": [0, 0.1]},
+    ],
 )
 def test_another_meaning_is_a_difference(changes):
     (difference,) = study().differences(study(**changes))
     assert next(iter(changes)) in difference
 
 
+def test_what_is_not_named_means_clean_rows_and_no_intervals():
+    explicit = study(outliers=[0], missing=[0.0])
+    assert not study().differences(explicit)
+    assert study().cells() == explicit.cells()
+    assert not study().uncertainty
+    assert "outliers" not in study().to_toml()
+
+
+def test_shares_are_crossed_with_the_rest():
+    cells = study(outliers=[0, 0.01], missing=[0.25]).cells()
+    assert len(cells) == len(set(cells)) == 2 * len(study().cells())
+    assert {(c.outliers, c.missing) for c in cells} == {(0.0, 0.25), (0.01, 0.25)}
+    assert {c.clean() for c in cells} == set(study().cells())
+
+
+def test_intervals_are_part_of_the_meaning():
+    with_intervals = parse_specification({"name": "s", "uncertainty": True, "grid": GRID})
+    assert study().differences(with_intervals) == ["uncertainty False is not True"]
+    assert not parse_specification(with_intervals.to_toml()).differences(with_intervals)
+
+
 whole = st.integers(1, 10**6)
+share = st.floats(0, 1, exclude_max=True)
 
 
 @given(
@@ -136,6 +174,8 @@ whole = st.integers(1, 10**6)
     ),
     dimension=st.lists(whole, min_size=1, max_size=3, unique=True),
     separation=st.lists(st.floats(0, 1e300), min_size=1, max_size=3, unique=True),
+    outliers=st.lists(share, min_size=1, max_size=2, unique=True),
+    missing=st.lists(share, min_size=1, max_size=2, unique=True),
     seeds=st.lists(st.integers(0, 2**70), min_size=1, max_size=3, unique=True),
     methods=st.lists(st.sampled_from(list(METHODS)), min_size=1, unique=True),
 )
