@@ -22,7 +22,7 @@ References
    the dual read-out are ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +45,30 @@ Array = NDArray[np.float64]
 _EXTRA = 4  # sketched directions beyond the r - 1 that are kept
 _DROP = 2.0  # of the singular values where r components stand out; 1.0 to 1.3 in noise
 _SKETCHES = 3  # passes that find the features: a random one, then two power steps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Evidence:
+    """Third-order moments of the features, with the variance of every entry."""
+
+    tensor: Array
+    variance: Array
+    blocks: list[NDArray[np.int64]]
+    bases: list[Array]
+
+    def deviation(self, weights: Array, means: Array) -> float:
+        """Compare them with those of estimates, in standard errors.
+
+        The directions were chosen by covariances: only products without the constant are a test.
+        """
+        features = [
+            means[:, block] @ basis for block, basis in zip(self.blocks, self.bases, strict=True)
+        ]
+        model = np.einsum("s,si,sj,sk->ijk", weights, *features)
+        found = self.tensor[1:, 1:, 1:]
+        # rounding, where a product does not vary
+        error = np.sqrt(self.variance[1:, 1:, 1:]) + 1e-9 * np.abs(self.tensor).max()
+        return float((np.abs(found - model) / error).max())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +109,25 @@ class BlockReadOut:
     misfit_of_one: float
     mean_error: float
     n_passes: int
+    _evidence: "_Evidence" = field(repr=False)
+
+    def deviation(self, weights: ArrayLike, means: ArrayLike) -> float:
+        """Find the misfit of other estimates.
+
+        Parameters
+        ----------
+        weights : array_like of shape (r,)
+            Weights.
+        means : array_like of shape (r, d)
+            Component means in standardised coordinates.
+
+        Returns
+        -------
+        float
+            Largest deviation of the third-order moments of the features from those of the
+            estimates, in standard errors.
+        """
+        return self._evidence.deviation(np.asarray(weights), np.asarray(means))
 
 
 def block_bound(dimension: int) -> int:
@@ -225,34 +268,21 @@ def block_read_out(
     for block, (mean, second, error) in zip(blocks, parts, strict=True):
         means[:, block], seconds[:, block] = mean, second
         errors = np.concatenate([errors, error], axis=1)
-    projected = [means[:, block] @ basis for block, basis in zip(blocks, bases, strict=True)]
+    evidence = _Evidence(tensor, variance, blocks, bases)
     return BlockReadOut(
         weights,
         means,
         seconds,
         singular,
         functionals.n_complex,
-        _largest_deviation(tensor, variance, weights, projected),
-        _largest_deviation(tensor, variance, np.zeros(rank), projected),
+        evidence.deviation(weights, means),
+        evidence.deviation(np.zeros(rank), means),
         float(np.sqrt(errors.mean(axis=1).max())) if _stands_out(singular, rank) else np.inf,
         _SKETCHES + 2 + int(missing),
+        evidence,
     )
 
 
 def _stands_out(singular: Array, rank: int) -> bool:
     """Whether the last direction kept is more than noise."""
     return bool(singular[rank - 2] >= _DROP * singular[rank - 1])
-
-
-def _largest_deviation(
-    tensor: Array, variance: Array, weights: Array, features: list[Array]
-) -> float:
-    """Compare third-order moments with those of the estimate, in standard errors.
-
-    The directions were chosen by covariances: only products without the constant are a test.
-    """
-    model = np.einsum("s,si,sj,sk->ijk", weights, *features)
-    found = tensor[1:, 1:, 1:]
-    # rounding, where a product does not vary
-    error = np.sqrt(variance[1:, 1:, 1:]) + 1e-9 * np.abs(tensor).max()
-    return float((np.abs(found - model) / error).max())
