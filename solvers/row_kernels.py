@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["content_keys", "count_outside", "hide_outside"]
+__all__ = ["content_keys", "count_outside", "hide_outside", "nearest"]
 
 _strict = njit(cache=True, nogil=True, error_model="numpy")
 
@@ -62,14 +62,55 @@ def content_keys(X, salt):  # type: ignore[no-untyped-def]
 
 
 @_strict
-def count_outside(X, lower, upper):  # type: ignore[no-untyped-def]
+def nearest(X, levels, centre, below, above, cap):  # type: ignore[no-untyped-def]
+    """Find the component that explains every row best, no cell counting as more than `cap`.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        A cell that is NaN does not count.
+    levels : (r,) float64 array
+        Logarithms of the components' weights.
+    centre, below, above : (r, d) float64 arrays
+        Centres, and standard deviations below and above them.
+    cap : float
+        Standard deviations that a cell counts as, at most.
+
+    Returns
+    -------
+    (n,) int64 array
+    """
+    n, d = X.shape
+    r = len(levels)
+    height = np.log(0.5 * (below + above))
+    most = 0.5 * cap * cap
+    labels = np.zeros(n, np.int64)
+    for i in range(n):
+        best = -np.inf
+        for s in range(r):
+            value = levels[s]
+            for j in range(d):
+                x = X[i, j]
+                if x == x:
+                    gap = x - centre[s, j]
+                    z = gap / (below[s, j] if gap < 0.0 else above[s, j])
+                    value -= min(0.5 * z * z, most) + height[s, j]
+            if value > best:
+                best, labels[i] = value, s
+    return labels
+
+
+@_strict
+def count_outside(X, labels, lower, upper):  # type: ignore[no-untyped-def]
     """Count the cells of every row that are below or above the bounds of their columns.
 
     Parameters
     ----------
     X : (n, d) array
         A cell that is NaN is not outside.
-    lower, upper : (d,) float64 arrays
+    labels : (n,) int64 array
+        Which bounds hold for each row.
+    lower, upper : (r, d) float64 arrays
         The bounds.
 
     Returns
@@ -79,26 +120,27 @@ def count_outside(X, lower, upper):  # type: ignore[no-untyped-def]
     n, d = X.shape
     counts = np.empty(n, np.int64)
     for i in range(n):
-        outside = 0
+        outside, s = 0, labels[i]
         for j in range(d):
-            outside += (X[i, j] < lower[j]) | (X[i, j] > upper[j])
+            outside += (X[i, j] < lower[s, j]) | (X[i, j] > upper[s, j])
         counts[i] = outside
     return counts
 
 
 @_strict
-def hide_outside(X, lower, upper):  # type: ignore[no-untyped-def]
+def hide_outside(X, labels, lower, upper):  # type: ignore[no-untyped-def]
     """Replace the cells out of bounds by NaN, in place.
 
     Parameters
     ----------
     X : (n, d) array
         Changed in place.
-    lower, upper : (d,) float64 arrays
-        The bounds.
+    labels, lower, upper
+        As for `count_outside`.
     """
     n, d = X.shape
     for i in range(n):
+        s = labels[i]
         for j in range(d):
-            if X[i, j] < lower[j] or X[i, j] > upper[j]:
+            if X[i, j] < lower[s, j] or X[i, j] > upper[s, j]:
                 X[i, j] = np.nan

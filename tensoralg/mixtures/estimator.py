@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensoralg.mixtures.cell_limits import CellLimits
 from tensoralg.mixtures.density import generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
@@ -18,7 +19,7 @@ from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.moments_only import Fitted, fit_accumulator
 from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.pipeline import fit_source
-from tensoralg.mixtures.robust import CellLimits, report_far_rows, without_outliers
+from tensoralg.mixtures.robust import report, report_far_rows, robust_limits, within
 from tensoralg.mixtures.rows import RowSource
 from tensoralg.mixtures.sources import rows_to_add, rows_to_fit
 from tensoralg.mixtures.validation import check_settings, is_automatic
@@ -189,7 +190,8 @@ class DiagonalGaussianMixture(MixtureInference):
         with self._all_or_nothing():
             settings, diagnostics = self._settings()
             source = rows_to_fit(self, X, sample_weight)
-            source, settings = self._without_outliers(source, settings, diagnostics)
+            self._limits = self._robust_limits(source, settings, first=False)
+            source, settings = self._restricted(source, settings, diagnostics)
             fitted = fit_source(source, settings, diagnostics, self._last_fit())
             diagnostics.missing -= diagnostics.outlying_cells
             if hasattr(self, "accumulator_"):
@@ -225,22 +227,24 @@ class DiagonalGaussianMixture(MixtureInference):
             self.covariances_.astype(np.float64),
         )
 
-    def _without_outliers(
-        self,
-        source: RowSource,
-        settings: Settings,
-        diagnostics: FitDiagnostics,
-        limits: CellLimits | None = None,
-        *,
-        least_rows: int = 1,
+    def _robust_limits(
+        self, source: RowSource, settings: Settings, *, first: bool
+    ) -> CellLimits | None:
+        """Find what is far, where it is asked; a first batch shows its columns only."""
+        if not self.robust:
+            return None
+        if first:
+            return robust_limits(source, least_rows=_LEAST_ROWS)
+        return robust_limits(source, settings, self._last_fit())
+
+    def _restricted(
+        self, source: RowSource, settings: Settings, diagnostics: FitDiagnostics
     ) -> tuple[RowSource, Settings]:
-        """Leave out far rows or cells where that is asked, and remember the limits."""
-        self._limits = None
+        """Leave out what is far by the limits of the estimator, and report it."""
         if not self.robust:
             report_far_rows(source, diagnostics)
-            return source, settings
-        source, self._limits = without_outliers(source, diagnostics, limits, least_rows=least_rows)
-        return source, replace(settings, missing=self._has_gaps())
+        report(source, self._limits, diagnostics)
+        return within(source, self._limits), replace(settings, missing=self._has_gaps())
 
     def fit_moments(self, accumulator: MomentAccumulator) -> Self:
         """Estimate the mixture from accumulated moments alone; there are no rows to polish on.
@@ -314,15 +318,14 @@ class DiagonalGaussianMixture(MixtureInference):
         """
         with self._all_or_nothing():
             settings, diagnostics = self._settings()
-            before, limits = getattr(self, "accumulator_", None), None
-            if before is not None:
-                last, limits = self.diagnostics_, self._limits
-                diagnostics.outliers = last.outliers
-                diagnostics.outlying_cells = last.outlying_cells
+            before = getattr(self, "accumulator_", None)
             source = rows_to_add(self, X, sample_weight, before and before.dimension)
-            source, settings = self._without_outliers(
-                source, settings, diagnostics, limits, least_rows=_LEAST_ROWS
-            )
+            if before is None:
+                self._limits = self._robust_limits(source, settings, first=True)
+            else:
+                diagnostics.outliers = self.diagnostics_.outliers
+                diagnostics.outlying_cells = self.diagnostics_.outlying_cells
+            source, settings = self._restricted(source, settings, diagnostics)
             accumulator, dtype = with_rows(before, source, settings)
             fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics, dtype)
             self.accumulator_ = accumulator

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from tensoralg.mixtures.cell_limits import CellLimits
 from tensoralg.mixtures.delete_block import Refit, accumulate_blocks, jackknife, merged
 from tensoralg.mixtures.density import MixtureDensity
 from tensoralg.mixtures.diagnostics import FitDiagnostics
@@ -19,7 +20,6 @@ from tensoralg.mixtures.estimating_equations import (
 )
 from tensoralg.mixtures.fitting import Mixture
 from tensoralg.mixtures.moments import MomentAccumulator
-from tensoralg.mixtures.robust import CellLimits
 from tensoralg.mixtures.sources import rows_to_read
 from tensoralg.mixtures.uncertainty import (
     MomentTest,

@@ -195,6 +195,7 @@ class RowSource:
         again: bool,
     ) -> None:
         self._chunks, self._check, self.again = chunks, check, again
+        self._seen = False  # any rows yet
         self.held: Chunk | None = None  # all rows, where they are one array in memory
 
     @classmethod
@@ -212,10 +213,17 @@ class RowSource:
 
     def __call__(self) -> Iterator[Chunk]:
         """Read the data once."""
+        empty = True
         for raw in self._chunks():
             X, weights = self._check(raw)
             if len(X):
+                empty, self._seen = False, True
                 yield X, weights
+        if empty and self._seen:
+            raise ValueError(
+                "X gave rows when it was read first and none later; pass a list of chunks, or an "
+                "iterator that can be read once only"
+            )
 
     def kept(self, keep: Callable[[Array, Array | None], Chunk]) -> "RowSource":
         """Return the rows that a picklable function leaves of every chunk."""

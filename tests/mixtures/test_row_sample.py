@@ -103,7 +103,8 @@ def test_keys_are_equal_where_rows_are(cells: list[list[int]]) -> None:
 
 def test_cells_out_of_bounds() -> None:
     X = np.array([[0.0, 5.0], [np.nan, -5.0], [-9.0, 9.0], [1.0, 4.0]])
-    low, high = np.array([-1.0, -4.0]), np.array([1.0, 4.0])
-    np.testing.assert_array_equal(count_outside(X, low, high), [1, 1, 2, 0])
-    hide_outside(X, low, high)
+    low, high = np.array([[-1.0, -4.0], [-9.0, 0.0]]), np.array([[1.0, 4.0], [9.0, 9.0]])
+    labels = np.array([0, 0, 0, 1])
+    np.testing.assert_array_equal(count_outside(X, labels, low, high), [1, 1, 2, 0])
+    hide_outside(X, labels, low, high)
     np.testing.assert_array_equal(np.isnan(X), [[0, 1], [1, 1], [1, 1], [0, 0]])
