@@ -20,7 +20,7 @@ __all__ = [
     "Refit",
     "accumulate_blocks",
     "jackknife",
-    "jackknife_variances",
+    "jackknife_errors",
     "merged",
     "without_each",
 ]
@@ -174,10 +174,8 @@ def jackknife(parts: Sequence[MomentAccumulator], refit: Refit) -> Array:
     return covariance
 
 
-def jackknife_variances(
-    parts: Sequence[Sums], refit: Callable[[Sums], Array], whole: Array
-) -> Array:
-    """Variances alone, of any estimate: the diagonal of what `jackknife` finds.
+def jackknife_errors(parts: Sequence[Sums], refit: Callable[[Sums], Array], whole: Array) -> Array:
+    """Find standard errors alone, of any estimate: from the diagonal of what `jackknife` finds.
 
     Parameters
     ----------
@@ -191,10 +189,13 @@ def jackknife_variances(
     Returns
     -------
     ndarray of shape (P,)
-        Variances of the estimates.
+        Standard errors of the estimates.
     """
     gap, times = _gaps(parts, refit, whole)
-    return np.asarray((gap**2 / (times - 1.0)[:, None]).sum(axis=0) / len(parts))
+    gap = gap / np.sqrt(times - 1.0)[:, None]
+    size = np.abs(gap).max(axis=0)  # squares of large numbers overflow
+    unit = np.where(size > 0, size, 1.0)
+    return np.asarray(size * np.sqrt(np.mean((gap / unit) ** 2, axis=0)))
 
 
 def _gaps(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from tensoralg.mixtures.delete_block import Refit, jackknife_variances, merged
+from tensoralg.mixtures.delete_block import Refit, jackknife_errors, merged
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.estimator import DiagonalGaussianMixture
 from tensoralg.mixtures.functions import CellFunction, CellFunctions, checked_functions
@@ -75,6 +75,7 @@ def component_moments(
     *,
     order: int = 3,
     form: str = "affine",
+    missing: bool = False,
     blocks: int = 32,
     sample_weight: ArrayLike | None = None,
     random_state: Any = None,
@@ -89,15 +90,15 @@ def component_moments(
     Parameters
     ----------
     X : array_like of shape (N, d), Dask array, or list of 2-D chunks
-        Rows without missing cells.
+        Rows.
     n_components : int or "auto"
         Number r of components; "auto" detects it.
     functions : mapping of str to function or int, or sequence of int, optional
         What to average. A function takes an array (n, d) in the units of the data and returns one
         of the same shape, cell by cell; an integer p stands for x**p. Means and variances are
         always found. Bounded functions, as indicators of intervals, are read most accurately.
-    order, form
-        As in :class:`DiagonalGaussianMixture`.
+    order, form, missing
+        As in :class:`DiagonalGaussianMixture`. Functions never see missing cells.
     blocks : int, default 32
         Blocks of rows of the jackknife; 0 leaves standard errors out.
     sample_weight : array_like of shape (N,), optional
@@ -150,7 +151,7 @@ def component_moments(
         raise ValueError(f"blocks must be 0 or an integer >= 2; got {blocks!r}")
     named = checked_functions(functions)
     estimator = DiagonalGaussianMixture(
-        n_components, order=order, form=form, polish=None, reg_covar=_FLOOR,
+        n_components, order=order, form=form, polish=None, reg_covar=_FLOOR, missing=missing,
         random_state=random_state,
     )  # fmt: skip
     settings, diagnostics = estimator._settings()
@@ -173,6 +174,7 @@ def component_moments(
         every,
         shift=shift,
         scale=scale,
+        missing=settings.missing,
     )
     parts = sums_of_rows(source, template, max(int(blocks), 1))
     columns = np.flatnonzero(~summary.constant)
@@ -182,14 +184,14 @@ def component_moments(
     with threadpool_limits(limits=1, user_api="blas"):
         sums = merged(parts)
         whole = estimate(sums)
-        variances = np.full(len(whole), np.nan)
+        errors = np.full(len(whole), np.nan)
         if len(parts) > 1:
-            variances = jackknife_variances(parts, estimate, whole)
+            errors = jackknife_errors(parts, estimate, whole)
         found = estimate.split(whole, len(shift))
         judge(sums, found, estimate.noise(sums), columns, settings, diagnostics)
     return _in_units(
         found,
-        estimate.split(np.sqrt(variances), len(shift)),
+        estimate.split(errors, len(shift)),
         shift,
         scale,
         list(named),

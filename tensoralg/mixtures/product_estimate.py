@@ -1,6 +1,6 @@
 """The estimator behind `component_moments`: means from moments, then sums that read the rest."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,9 @@ from tensoralg.mixtures.fitting import (
     closed_form,
     starts_from_values,
 )
-from tensoralg.mixtures.functions import CellFunctions, probe
+from tensoralg.mixtures.functions import probe
 from tensoralg.mixtures.moment_noise import ERROR_LIMIT, MISFIT_LIMIT, largest_deviation, mean_error
-from tensoralg.mixtures.moments_only import note_constant, one_if_constant
+from tensoralg.mixtures.moments_only import note_constant, observed_rows, one_if_constant
 from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.read_out_sums import ReadOutSums, read_out
 from tensoralg.mixtures.rows import ColumnSummary, RowSource
@@ -64,17 +64,20 @@ def located(
         raise ValueError(
             f"X has {distinct} distinct rows, fewer than n_components={settings.n_components}"
         )
-    starts = starts_from_values(
-        accumulator.homogenised(), d, columns, settings.without_polish(), diagnostics
-    )
+    values = accumulator.homogenised()
+    # as if a polish followed: too many components are refused here, and variances do not count
+    starts = starts_from_values(values, d, columns, replace(settings, polish=True), diagnostics)
     if not starts:
         bounds = ", ".join(f"{k} {v}" for k, v in all_bounds(len(columns), settings.order).items())
         raise RankBoundError(
-            f"the moments of order {settings.order} of {len(columns)} columns gave no start for "
+            f"the moments of order {settings.order} of {len(columns)} columns do not determine "
             f"n_components={settings.n_components} (bounds: {bounds})"
         )
     best = starts[0]
-    active = Mixture(best.weights, best.means[:, columns], best.variances[:, columns])
+    # with missing cells the moments are about the first chunk's mean
+    offset = (np.asarray(accumulator.shift) - summary.mean) / summary.scale
+    means = best.means + offset
+    active = Mixture(best.weights, means[:, columns], best.variances[:, columns])
     return summary, active, settings
 
 
@@ -98,21 +101,21 @@ def sums_of_rows(source: RowSource, template: ReadOutSums, blocks: int) -> list[
     """Sum over the rows, dealt to blocks; those blocks that have seen rows."""
     found: list[ReadOutSums] | None
     if isinstance(source, DaskRows):
-        source.first(partial(_try, template.functions))
+        source.first(partial(_try, template))
         found = source.reduce(partial(_sums_of_chunk, template, blocks), _both)
     else:
         found = None
         for number, (X, weights) in enumerate(source()):
             if found is None:
-                _try(template.functions, number, X, weights)
+                _try(template, number, X, weights)
             new = _sums_of_chunk(template, blocks, number, X, weights)
             found = new if found is None else _both(found, new)
     assert found is not None
     return [part for part in found if part.count]
 
 
-def _try(functions: CellFunctions, number: int, X: Any, weights: Any) -> bool:
-    probe(functions, np.asarray(X, dtype=np.float64))
+def _try(template: ReadOutSums, number: int, X: Any, weights: Any) -> bool:
+    probe(template.functions, template.filled(X))
     return True
 
 
@@ -185,8 +188,7 @@ class ProductEstimate:
     def noise(self, sums: ReadOutSums) -> float:
         """Largest relative error that noise leaves on a weight, about."""
         _, noise = read_out(sums, self.means(sums)[1])
-        rows = max(float(sums.count), sums.total_weight)
-        return float(np.sqrt(noise.max() / rows))
+        return float(np.sqrt(noise.max() / observed_rows(sums)))
 
     def split(self, vector: Array, dimension: int) -> Found:
         """Undo the concatenation."""
@@ -209,7 +211,7 @@ def judge(
         diagnostics.start = diagnostics.status = "closed form"
         diagnostics.message = "one component: averages over all rows"
         return
-    rows = max(float(sums.count), sums.total_weight)
+    rows = observed_rows(sums)
     parameters = (found.weights, found.means, np.maximum(found.variances, settings.floor))
     values = sums.homogenised()
     diagnostics.moment_misfit = largest_deviation(

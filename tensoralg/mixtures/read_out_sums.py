@@ -23,6 +23,7 @@ __all__ = ["ReadOutSums", "read_out"]
 Array = NDArray[np.float64]
 
 _NUMBERS = 2**18  # of features and values of functions at a time
+_NEVER = 1e-300  # a weight: products that no row has count as 0
 _RIDGE = 1e-12  # of the mean square of a feature: keeps copies of one column apart
 
 
@@ -39,13 +40,18 @@ class ReadOutSums(MomentAccumulator):
         The functions, in the units of the data.
     shift, scale : ndarray of shape (d,)
         Standardisation of the monomials.
+    missing : bool, default False
+        Whether NaN is a missing cell: each product is then averaged over the rows that have all
+        of its cells.
 
     Attributes
     ----------
-    products : ndarray of shape (n, n)
-        Sums of the products of two monomials.
+    products, product_weights : ndarray of shape (n, n)
+        Sums of the products of two monomials, and the weights of the rows that have them.
     values : ndarray of shape (k, n, d)
         Sums of the products of monomials and functions.
+    value_weights : ndarray of shape (n, d)
+        Weights of the rows that have them.
     """
 
     def __init__(
@@ -57,11 +63,14 @@ class ReadOutSums(MomentAccumulator):
         *,
         shift: ArrayLike,
         scale: ArrayLike,
+        missing: bool = False,
     ) -> None:
-        super().__init__(dimension, order, shift=shift, scale=scale)
+        super().__init__(dimension, order, shift=shift, scale=scale, missing=missing)
         self.degree, self.functions = degree, functions
         self.products: Any = 0.0
+        self.product_weights: Any = 0.0
         self.values: Any = 0.0
+        self.value_weights: Any = 0.0
 
     def update(self, X: Any, sample_weight: Any = None) -> Self:
         """Add rows, already checked.
@@ -80,18 +89,40 @@ class ReadOutSums(MomentAccumulator):
         """
         super().update(X, sample_weight)
         assert self.shift is not None
-        gram, _ = gram_of_rows(X, sample_weight, self.shift, self.scale, 2 * self.degree)
+        gram, seen = gram_of_rows(
+            X, sample_weight, self.shift, self.scale, 2 * self.degree, missing=self.missing
+        )
         self.products = self.products + gram
+        self.product_weights = self.product_weights + (gram[0, 0] if seen is None else seen)
         size = max(_NUMBERS // (len(gram) + len(self.functions) * self.dimension), 64)
         for begin in range(0, len(X), size):
             part = slice(begin, begin + size)
-            rows = X[part].astype(np.float64)
-            points = (rows - self.shift) / self.scale
-            features = np.concatenate(square_free_products(points, self.degree), axis=1)
-            if sample_weight is not None:
-                features *= sample_weight[part, None]
-            self.values = self.values + np.matmul(features.T, self.functions(rows))
+            self._add_values(X[part], None if sample_weight is None else sample_weight[part])
         return self
+
+    def filled(self, X: Any) -> Array:
+        """Put the origin in the place of missing cells, in double precision."""
+        assert self.shift is not None
+        rows = np.asarray(X, dtype=np.float64)
+        return np.where(np.isnan(rows), self.shift, rows) if self.missing else rows
+
+    def _add_values(self, X: Array, weight: Array | None) -> None:
+        assert self.shift is not None
+        rows = self.filled(X)
+        features = self._monomials((rows - self.shift) / self.scale, weight)
+        found = self.functions(rows)
+        if self.missing:
+            there = (~np.isnan(X)).astype(np.float64)
+            found *= there
+            self.value_weights = self.value_weights + self._monomials(there, weight).T @ there
+        else:
+            self.value_weights = self.value_weights + features[:, 0].sum()
+        # a monomial with a missing cell is 0: the origin stands in its place
+        self.values = self.values + np.matmul(features.T, found)
+
+    def _monomials(self, points: Array, weight: Array | None) -> Array:
+        features = np.concatenate(square_free_products(points, self.degree), axis=1)
+        return features if weight is None else features * weight[:, None]
 
     def merge(self, other: MomentAccumulator) -> Self:
         """Add the sums of another one, of the same shift, scale and functions.
@@ -110,6 +141,8 @@ class ReadOutSums(MomentAccumulator):
         super().merge(other)
         self.products = self.products + other.products
         self.values = self.values + other.values
+        self.product_weights = self.product_weights + other.product_weights
+        self.value_weights = self.value_weights + other.value_weights
         return self
 
     def rebased(self, shift: ArrayLike | None = None, scale: ArrayLike | None = None) -> Self:
@@ -156,12 +189,12 @@ def read_out(sums: ReadOutSums, means: Array) -> tuple[Array, Array]:
     submatrix of G comes from that of the whole by a Schur complement, so that leaving out each
     coordinate in turn costs little more than one inverse.
     """
-    total = sums.total_weight
-    gram = sums.products / total
+    gram = sums.products / np.maximum(sums.product_weights, _NEVER)
+    first = gram[0].copy()
     gram = gram + np.diag(_RIDGE * np.maximum(np.diag(gram), 1.0))
     expected = np.concatenate(square_free_products(means, sums.degree), axis=1).T
     inverse = np.linalg.inv(gram)
-    values = sums.values / total
+    values = sums.values / np.maximum(sums.value_weights, _NEVER)
     moments = np.empty((len(values), len(means), sums.dimension))
     noise = np.empty(moments.shape[1:])
     for j, member in enumerate(_members(sums.dimension, sums.degree)):
@@ -174,7 +207,7 @@ def read_out(sums: ReadOutSums, means: Array) -> tuple[Array, Array]:
         # rows of the pseudo-inverse: means that lie too low for the degree are not told apart
         squares = np.linalg.pinv(without.T @ weighted, rcond=1e-12)
         functionals = squares @ weighted.T
-        mass = functionals @ sums.products[0] / total
+        mass = functionals @ first
         tiny = 1e-12 * max(float(np.abs(mass).max()), 1e-300)
         mass = np.where(np.abs(mass) < tiny, tiny, mass)
         moments[:, :, j] = values[:, :, j] @ functionals.T / mass

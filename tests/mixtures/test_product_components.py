@@ -206,6 +206,28 @@ def test_columns_of_any_origin_and_unit_and_a_constant_one():
     np.testing.assert_allclose(moved.moments["x^2"][:, 10], 49.0)
 
 
+def test_missing_cells_are_averaged_over():
+    X, weights, means, variances, above = mixed()
+    gaps = np.where(np.random.default_rng(5).random(X.shape) < 0.15, np.nan, X)
+    options = {"functions": {"above": lambda x: x > 0.75}, "missing": True, "random_state": 0}
+    found = component_moments(gaps, 3, **options)
+    assert found.status == "moments only"
+    k = order_of(found, means)
+    known = {"weights": weights, "means": means, "variances": variances}
+    for name, truth in known.items():
+        z = (getattr(found, name)[k] - truth) / found.standard_errors[name][k]
+        assert np.abs(z).max() < 5, name
+    z = (found.moments["above"][k] - above) / found.standard_errors["above"][k]
+    assert 0.6 < np.sqrt(np.mean(z**2)) < 1.5
+    same(found, component_moments(np.array_split(gaps, 5), 3, **options), rtol=1e-5)
+
+
+def test_no_missing_cells_change_nothing():
+    X, _, _ = exponential(6000)
+    options = {"functions": [3], "blocks": 0, "random_state": 0}
+    same(component_moments(X, 3, **options), component_moments(X, 3, missing=True, **options))
+
+
 def test_dependence_inside_components_is_a_misfit():
     rng = np.random.default_rng(0)
     X = np.repeat(rng.standard_normal((20_000, 3)), 2, axis=1) + rng.standard_normal((20_000, 6))
@@ -228,6 +250,15 @@ def test_heavy_tails_of_the_components_are_no_misfit():
     s = rng.choice(3, 20_000, p=[0.5, 0.3, 0.2])
     X = means[s] + rng.laplace(size=(20_000, 8)) ** 3 / 10
     assert component_moments(X, 3, blocks=0, random_state=0).status == "moments only"
+
+
+def test_large_numbers_do_not_overflow():
+    X, _, _ = exponential(3000)
+    plain = component_moments(X, 3, [2], random_state=0)
+    found = component_moments(1e150 * X, 3, [2], random_state=0)
+    np.testing.assert_allclose(found.moments["x^2"] / 1e300, plain.moments["x^2"], rtol=1e-6)
+    errors, large = plain.standard_errors["x^2"], found.standard_errors["x^2"]
+    np.testing.assert_allclose(large / 1e300, errors, rtol=1e-4)
 
 
 def test_standard_errors_are_left_out_where_not_asked_for():
@@ -258,7 +289,10 @@ X3 = exponential(500, d=6)[0]
         ({"blocks": 1}, ValueError, "blocks must be 0 or"),
         ({"n_components": 0}, ValueError, "n_components"),
         ({"order": 2}, ValueError, "order"),
-        ({"n_components": 40}, RankBoundError, "n_components=40"),
+        ({"n_components": 40}, RankBoundError, "do not determine n_components=40"),
+        ({"X": X3[:, :1]}, RankBoundError, "of 1 columns do not determine n_components=2"),
+        ({"X": np.column_stack([X3, np.full(500, np.nan)]), "missing": True}, ValueError,
+         "column 6 of X holds nothing"),
         ({"X": np.where(X3 > 3, np.nan, X3)}, ValueError, "NaN at row"),
         ({"X": iter([X3])}, ValueError, "read only once"),
         ({"X": np.repeat(X3[:1], 20, axis=0) + np.eye(20, 6), "n_components": 8}, ValueError,
