@@ -14,7 +14,7 @@ from tensoralg.studies.summary import SHARES, SUCCESS_GAP, grid_labels, median, 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["error_against", "method_style", "strip_plot"]
+__all__ = ["MOST_GROUPS", "MOST_PANELS", "error_against", "method_style", "strip_plot"]
 
 COLORS = {
     "moments": CYCLE[0],
@@ -40,8 +40,8 @@ MARKERS = {
     "em-bic": ">",
     "em-truth": "D",
 }
-_MOST_GROUPS = 16
-_MOST_PANELS = 4
+MOST_GROUPS = 16
+MOST_PANELS = 4
 _AXES = {
     "samples": "samples N",
     "outliers": "share of the rows that are outliers",
@@ -78,7 +78,7 @@ def strip_plot(
         Text of the vertical axis.
     """
     common, labels = grid_labels(specification)
-    points = list(labels)[:_MOST_GROUPS]
+    points = list(labels)[:MOST_GROUPS]
     methods = specification.methods
     figure, (axes,) = new_figure(max(7.0, 2.6 + 0.28 * len(points) * (len(methods) + 1)), 4.2)
     step = 1 / (len(methods) + 1)
@@ -155,7 +155,7 @@ def error_against(
     """
     values = sorted(getattr(specification, axis))
     others = [point._replace(**{axis: values[0]}) for point in specification.grid_points()]
-    panels = list(dict.fromkeys(others))[:_MOST_PANELS]
+    panels = list(dict.fromkeys(others))[:MOST_PANELS]
     figure, axes = new_figure(3.2 + 3.4 * len(panels), 4.2, len(panels))
     for panel, one in zip(panels, axes, strict=True):
         group = [c for c in cells if c.key.grid_point._replace(**{axis: values[0]}) == panel]

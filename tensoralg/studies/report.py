@@ -13,7 +13,7 @@ from tensoralg.studies.figures import PlottingUnavailableError, require_matplotl
 from tensoralg.studies.generation import OUTLIER_DEVIATIONS
 from tensoralg.studies.machine import describe_machine, machine_in_words
 from tensoralg.studies.methods import METHODS
-from tensoralg.studies.plots import error_against, strip_plot
+from tensoralg.studies.plots import MOST_GROUPS, MOST_PANELS, error_against, strip_plot
 from tensoralg.studies.specification import StudySpecification
 from tensoralg.studies.summary import SHARES, MethodSummary, grid_labels, number, summarize
 
@@ -206,6 +206,7 @@ def _add_pictures(
     except PlottingUnavailableError as error:
         report.paragraph(f"{error}.")
         return
+    points = specification.grid_points()
     for axis, what in (
         ("samples", "the number of samples"),
         ("outliers", "the share of outliers"),
@@ -214,7 +215,8 @@ def _add_pictures(
         if len(getattr(specification, axis)) > 1:
             error_against(folder / f"error_{axis}.png", specification, cells, axis)
             caption = f"Error of the means against {what}; lines are medians over the seeds."
-            report.figure(f"error_{axis}.png", caption)
+            panels = len(points) // len(getattr(specification, axis))
+            report.figure(f"error_{axis}.png", caption + _left_out(MOST_PANELS, panels, "panels"))
     for measure, label, caption in (
         (
             "mean_error",
@@ -231,8 +233,13 @@ def _add_pictures(
     ):
         file = f"{measure}.png"
         strip_plot(folder / file, specification, cells, measure, label)
-        report.figure(file, caption)
+        report.figure(file, caption + _left_out(MOST_GROUPS, len(points), "grid points"))
     _add_evidence_pictures(report, specification, cells, folder)
+
+
+def _left_out(most: int, count: int, what: str) -> str:
+    """Say in a caption that a picture does not hold everything."""
+    return f" The first {most} of {count} {what}." if count > most else ""
 
 
 def _add_evidence_pictures(

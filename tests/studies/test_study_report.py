@@ -147,6 +147,15 @@ def test_without_matplotlib_the_report_comes_without_pictures(tmp_path, monkeypa
     assert not list(tmp_path.glob("*.png"))
 
 
+def test_a_picture_that_leaves_something_out_says_so(tmp_path):
+    values = {name: getattr(STUDY, name) for name in STUDY.__dataclass_fields__}
+    study = StudySpecification(**values | {"dimension": tuple(range(3, 12))})
+    write_report(folder_of(tmp_path, invented(study), study))
+    markdown = (tmp_path / "report.md").read_text()
+    assert "The first 16 of 18 grid points." in markdown
+    assert "The first 4 of 9 panels." in markdown
+
+
 def test_a_torn_line_does_not_stop_a_report(tmp_path):
     folder_of(tmp_path, list(invented())[:3])
     with open(tmp_path / "cells.jsonl", "a") as stream:
