@@ -97,7 +97,7 @@ def count_intervals(
                                ("covariances", "variances")):  # fmt: skip
                 gap = (getattr(fitted, name)[columns] - getattr(truth, name)[rows]).ravel()
                 width = HALF_WIDTH * np.asarray(getattr(errors, name), np.float64)[columns].ravel()
-                given = np.isfinite(width)
+                given = np.isfinite(width) & (width > 0)  # the only weight of all is no estimate
                 values[f"{kind}_intervals"] = int(given.sum())
                 values[f"{kind}_inside"] = int((np.abs(gap[given]) <= width[given]).sum())
         try:

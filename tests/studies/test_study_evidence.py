@@ -149,8 +149,7 @@ def test_intervals_of_missed_components_do_not_exist():
     assert said == ""
     assert (counts.means_intervals, counts.variances_intervals) == (3, 3)
     assert counts.means_inside <= 3
-    # a weight of 1 is known: its interval is a point, which does not hold .5
-    assert counts.weights_inside == 0
+    assert counts.weights_intervals == 0  # the only weight is 1: nothing was estimated
 
 
 def test_intervals_are_those_of_the_standard_errors():
