@@ -18,7 +18,7 @@ from tensoralg.mixtures.row_sample import limit_of_keys, merged_samples, salt_of
 from tensoralg.mixtures.rows import BlockFunction, Chunk, RowSource, distinct_rows
 from tensoralg.mixtures.validation import check_cells
 
-__all__ = ["DaskRows", "as_dask_array", "is_dask", "merged_update"]
+__all__ = ["DaskRows", "as_dask_array", "checked_block", "is_dask", "merged_update"]
 
 Array = NDArray[Any]
 _FAN_IN = 8  # partial sums that one task merges
@@ -118,8 +118,8 @@ def _checked_weights(weights: Any, X: Array) -> Array:
     return w
 
 
-def checked_block(X: Any, weights: Any, *, missing: bool) -> Chunk:
-    """Check one chunk; rows of weight 0, and with `missing` those without any cell, are dropped."""
+def checked_block(X: Any, weights: Any, *, missing: bool, empty: bool = False) -> Chunk:
+    """Check one chunk; rows of weight 0, and unless `empty` those without any cell, are dropped."""
     X = check_array(
         X, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=0
     )
@@ -129,7 +129,7 @@ def checked_block(X: Any, weights: Any, *, missing: bool) -> Chunk:
         keep = weights > 0
     kept = X if keep.all() else X[keep]
     check_cells(kept, np.flatnonzero(keep), missing=missing)
-    if missing:
+    if missing and not empty:
         keep &= ~np.isnan(X).all(axis=1)
         kept = X if keep.all() else X[keep]
     return np.ascontiguousarray(kept), None if weights is None else weights[keep]

@@ -3,13 +3,14 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tensoralg.mixtures.validation import check_cells, is_count, refuse_dtype
-from tensoralg.solvers.expectation_maximization import log_density, responsibilities
+from tensoralg.mixtures.dask_rows import is_dask
+from tensoralg.mixtures.scoring import Scorer, lazily, total_score
+from tensoralg.mixtures.validation import check_cells, is_count, positive_rows, refuse_dtype
 
 __all__ = ["MixtureDensity", "generator_of"]
 
@@ -51,79 +52,101 @@ class MixtureDensity(DensityMixin, BaseEstimator):
         check_cells(X, np.arange(len(X)), missing=bool(self.missing))
         return np.ascontiguousarray(X)
 
-    def score_samples(self, X: ArrayLike) -> Array:
+    def _scorer(self) -> Scorer:
+        check_is_fitted(self)
+        origin = np.asarray(self.means_[0], dtype=np.float64)
+        means = self.means_.astype(np.float64) - origin
+        return Scorer(self.weights_, means, self.covariances_, origin, bool(self.missing))
+
+    def score_samples(self, X: Any) -> Any:
         """Log-density of every row.
 
         Parameters
         ----------
-        X : array_like of shape (N, d)
+        X : array_like or Dask array of shape (N, d)
             Rows.
 
         Returns
         -------
         ndarray of shape (N,)
-            ``log p(x)``; very low, never NaN, for rows far away.
+            ``log p(x)``; very low, never NaN, for rows far away. Of a Dask array it is one, too,
+            computed chunk by chunk when it is asked for.
         """
-        return log_density(
-            self._rows(X), *self._centred(), shift=self._origin(), missing=self.missing
-        )
+        if is_dask(X):
+            return lazily(X, self._scorer(), "log_density", np.float64)
+        return self._scorer().log_density(self._rows(X))
 
-    def _origin(self) -> Array:
-        # large offsets would cost digits: measure from a mean
-        return np.asarray(self.means_[0], dtype=np.float64)
-
-    def _centred(self) -> tuple[Array, Array, Array]:
-        means = self.means_.astype(np.float64) - self._origin()
-        return self.weights_, means, self.covariances_
-
-    def score(self, X: ArrayLike, y: None = None) -> float:
+    def score(self, X: Any, y: None = None, sample_weight: Any = None) -> float:
         """Mean log-density of the rows.
 
         Parameters
         ----------
-        X : array_like of shape (N, d)
-            Rows.
+        X : array_like or Dask array of shape (N, d)
+            Rows; of a Dask array only sums travel.
         y : None
             Ignored.
+        sample_weight : array_like or Dask array of shape (N,), optional
+            Nonnegative; weight 3 equals the row three times, 0 equals deletion.
 
         Returns
         -------
         float
             Log-likelihood per row.
         """
-        return float(np.mean(self.score_samples(X)))
+        total, rows = self._total(X, sample_weight)
+        return total / rows
 
-    def predict_proba(self, X: ArrayLike) -> Array:
+    def _total(self, X: Any, sample_weight: Any) -> tuple[float, float]:
+        """Sum the log-densities, and the weights of the rows."""
+        scorer = self._scorer()
+        if is_dask(X):
+            return total_score(X, sample_weight, scorer)
+        if sample_weight is None:
+            scores = scorer.log_density(self._rows(X))
+            return float(scores.sum()), float(len(scores))
+        refuse_dtype(X)
+        X = validate_data(
+            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+        )
+        rows, weights = positive_rows(X, sample_weight)
+        check_cells(X[rows], rows, missing=bool(self.missing))
+        assert weights is not None
+        return float(weights @ scorer.log_density(X[rows])), float(weights.sum())
+
+    def predict_proba(self, X: Any) -> Any:
         """Probability of every component given the row.
 
         Parameters
         ----------
-        X : array_like of shape (N, d)
+        X : array_like or Dask array of shape (N, d)
             Rows.
 
         Returns
         -------
         ndarray of shape (N, r)
-            Rows sum to one.
+            Rows sum to one. Of a Dask array it is one, too, computed when it is asked for.
         """
-        return responsibilities(
-            self._rows(X), *self._centred(), shift=self._origin(), missing=self.missing
-        )
+        if is_dask(X):
+            r = len(self._scorer().weights)
+            return lazily(X, self._scorer(), "responsibilities", np.float64, r)
+        return self._scorer().responsibilities(self._rows(X))
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, X: Any) -> Any:
         """Most probable component of every row.
 
         Parameters
         ----------
-        X : array_like of shape (N, d)
+        X : array_like or Dask array of shape (N, d)
             Rows.
 
         Returns
         -------
         ndarray of int, shape (N,)
-            Component numbers from 0.
+            Component numbers from 0. Of a Dask array it is one, too, computed when it is asked for.
         """
-        return np.asarray(self.predict_proba(X).argmax(axis=1))
+        if is_dask(X):
+            return lazily(X, self._scorer(), "labels", np.int64)
+        return self._scorer().labels(self._rows(X))
 
     def sample(
         self, n_samples: int = 1, *, random_state: Any = None
@@ -163,36 +186,40 @@ class MixtureDensity(DensityMixin, BaseEstimator):
         r, d = self.means_.shape
         return int(r * (2 * d + 1) - 1)
 
-    def bic(self, X: ArrayLike) -> float:
+    def bic(self, X: Any, *, sample_weight: Any = None) -> float:
         """Bayesian information criterion, lower is better.
 
         Parameters
         ----------
-        X : array_like of shape (N, d)
+        X : array_like or Dask array of shape (N, d)
             Rows.
+        sample_weight : array_like or Dask array of shape (N,), optional
+            Nonnegative; their sum counts as N.
 
         Returns
         -------
         float
             ``-2 log L + (r (2 d + 1) - 1) log N``.
         """
-        scores = self.score_samples(X)
-        return float(-2.0 * scores.sum() + self._n_parameters() * np.log(len(scores)))
+        total, rows = self._total(X, sample_weight)
+        return float(-2.0 * total + self._n_parameters() * np.log(rows))
 
-    def aic(self, X: ArrayLike) -> float:
+    def aic(self, X: Any, *, sample_weight: Any = None) -> float:
         """Akaike information criterion, lower is better.
 
         Parameters
         ----------
-        X : array_like of shape (N, d)
+        X : array_like or Dask array of shape (N, d)
             Rows.
+        sample_weight : array_like or Dask array of shape (N,), optional
+            Nonnegative.
 
         Returns
         -------
         float
             ``-2 log L + 2 (r (2 d + 1) - 1)``.
         """
-        return float(-2.0 * self.score_samples(X).sum() + 2.0 * self._n_parameters())
+        return float(-2.0 * self._total(X, sample_weight)[0] + 2.0 * self._n_parameters())
 
 
 def generator_of(random_state: Any) -> np.random.Generator:

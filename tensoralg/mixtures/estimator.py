@@ -386,14 +386,12 @@ class DiagonalGaussianMixture(MixtureInference):
         self.diagnostics_.floored = [(int(place[s]), j) for s, j in fitted.diagnostics.floored]
         return self
 
-    def fit_predict(
-        self, X: Any, y: None = None, sample_weight: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
+    def fit_predict(self, X: Any, y: None = None, sample_weight: ArrayLike | None = None) -> Any:
         """Fit, then predict the component of every row.
 
         Parameters
         ----------
-        X : array_like of shape (N, d)
+        X : array_like or Dask array of shape (N, d)
             Rows.
         y : None
             Ignored.
@@ -402,7 +400,7 @@ class DiagonalGaussianMixture(MixtureInference):
 
         Returns
         -------
-        ndarray of int, shape (N,)
+        ndarray or Dask array of int, shape (N,)
             Component numbers from 0.
         """
         return self.fit(X, sample_weight=sample_weight).predict(X)
