@@ -15,6 +15,7 @@ NAMES = (
     "coverage",
     "large_dimension",
     "rank_detection",
+    "dirty_data",
     "product_components",
     "completely_positive",
     "known_tensors",
