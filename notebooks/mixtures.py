@@ -19,13 +19,17 @@
 # are thrown away as they stream by, and the mixture is recovered from what the accumulator kept.
 
 # %%
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.patches import Ellipse
 from scipy.optimize import linear_sum_assignment
 from sklearn.mixture import GaussianMixture
 
-from tensoralg.mixtures import DiagonalGaussianMixture, MomentAccumulator, component_bound
+from tensoralg.mixtures import (
+    DiagonalGaussianMixture,
+    MomentAccumulator,
+    component_bound,
+    plot_convergence,
+    plot_mixture,
+)
 
 # %% [markdown]
 # ## A known mixture
@@ -87,28 +91,25 @@ assert ours.score(X) > truth.score(X) - 1e-3
 print(ours.diagnostics_)
 
 # %% [markdown]
-# ## Look at two coordinates
-
+# ## Look at it
+#
+# Three of the ten coordinates, in pairs and alone: rows, the components that moments and EM found,
+# and the true ones dashed. Without `columns` those are chosen that tell the components apart best.
 
 # %%
-def draw(axes, model, title):
-    """A thin cloud of rows and one ellipse per component, two standard deviations wide."""
-    axes.scatter(*X[:3000, :2].T, s=2, color="0.8", linewidths=0)
-    spreads = 4 * np.sqrt(model.covariances_[:, :2])
-    for mean, (width, height), weight in zip(
-        model.means_[:, :2], spreads, model.weights_, strict=True
-    ):
-        axes.add_patch(Ellipse(mean, width, height, fill=False, linewidth=1 + 4 * weight))
-    axes.plot(*means[:, :2].T, "x", color="C3", label="true means")
-    axes.plot(*model.means_[:, :2].T, ".", color="C0", label="found means")
-    axes.set_title(title)
+plot_mixture(ours, X, truth=truth, columns=[0, 1, 2])
 
+# %% [markdown]
+# Any mixture with weights, means and variances can be drawn: scikit-learn's, too.
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.5), sharex=True, sharey=True)
-draw(left, ours, "moments + EM")
-draw(right, peer, "scikit-learn EM")
-left.legend()
-figure.tight_layout()
+# %%
+plot_mixture(peer, X, truth=truth, columns=[0, 1])
+
+# %% [markdown]
+# How the polish went: the likelihood of every pass, and what it gained.
+
+# %%
+plot_convergence(ours)
 
 # %% [markdown]
 # ## Stream it

@@ -49,7 +49,7 @@ def require_matplotlib() -> None:
 
 
 def bare_figure(width: float, height: float) -> "Figure":
-    """Make an empty figure that no window manager knows of.
+    """Make an empty figure that no window manager knows of; notebooks show it.
 
     Parameters
     ----------
@@ -73,10 +73,10 @@ def bare_figure(width: float, height: float) -> "Figure":
     []
     """
     require_matplotlib()
-    # a bare Figure draws with Agg and leaves pyplot's state and the user's backend alone
-    from matplotlib.figure import Figure
+    # a bare figure draws with Agg and leaves pyplot's state and the user's backend alone
+    from tensoralg.core.shown_figure import ShownFigure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def plain_axes(axes: "Axes") -> None:

@@ -156,7 +156,8 @@ def draw_density(
     if rows is not None:
         seen = rows[np.isfinite(rows[:, column]), column]
         if seen.size:
-            axes.hist(seen, bins=60, density=True, color="0.85")
+            bins = int(np.clip(1.5 * np.sqrt(seen.size), 10, 60))
+            axes.hist(seen, bins=bins, density=True, color="0.85")
             reach.append(seen)
     x = np.linspace(np.concatenate(reach).min(), np.concatenate(reach).max(), 800)
     # the peaks of narrow components lie between any grid's points

@@ -77,7 +77,7 @@ def plot_mixture(
     -------
     matplotlib.figure.Figure
         A figure of its own, not pyplot's: save it by ``figure.savefig("mixture.png")``. A notebook
-        displays it once ``matplotlib.pyplot`` is imported.
+        shows it as the last value of a cell.
 
     Raises
     ------

@@ -231,6 +231,15 @@ def test_a_fit_without_a_polish_says_so(fitted):
         plot_convergence(DiagonalGaussianMixture())
 
 
+def test_a_notebook_is_given_a_picture_and_pyplot_knows_of_no_figure():
+    import matplotlib.pyplot as plt
+
+    before = plt.get_fignums()
+    figure = plot_mixture(mixture_of(1))
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert plt.get_fignums() == before
+
+
 def test_without_matplotlib_the_error_names_the_extra(fitted, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     for draw in (plot_mixture, plot_spectrum, plot_convergence):
