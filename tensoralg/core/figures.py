@@ -1,5 +1,7 @@
 """Bare figures in the house's style; matplotlib loads when the first one is drawn."""
 
+from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from tensoralg.core.errors import TensorAlgError
@@ -74,9 +76,18 @@ def bare_figure(width: float, height: float) -> "Figure":
     """
     require_matplotlib()
     # a bare figure draws with Agg and leaves pyplot's state and the user's backend alone
-    from tensoralg.core.shown_figure import ShownFigure
+    from matplotlib.figure import Figure
 
-    return ShownFigure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    # what a notebook asks the last value of a cell for; a subclass would load matplotlib at once
+    vars(figure)["_repr_png_"] = partial(_picture, figure)
+    return figure
+
+
+def _picture(figure: "Figure") -> bytes:
+    stream = BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()
 
 
 def plain_axes(axes: "Axes") -> None:

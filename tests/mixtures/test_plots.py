@@ -1,5 +1,6 @@
 import dataclasses
 import io
+import pickle
 import sys
 from types import SimpleNamespace
 
@@ -238,6 +239,8 @@ def test_a_notebook_is_given_a_picture_and_pyplot_knows_of_no_figure():
     figure = plot_mixture(mixture_of(1))
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert plt.get_fignums() == before
+    clone = pickle.loads(pickle.dumps(figure))
+    assert clone._repr_png_() == figure._repr_png_()
 
 
 def test_without_matplotlib_the_error_names_the_extra(fitted, monkeypatch):
