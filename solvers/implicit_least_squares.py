@@ -221,7 +221,7 @@ def implicit_least_squares(
     seen = moments.evaluate(w, z)
     size = float(w @ ImplicitGram(w, z, moments.factors).kernels[0] @ w)
     bound = np.ones(z.shape[1]) if second_moments is None else np.asarray(second_moments, float)
-    rows = _Feasibility(np.broadcast_to(bound, z.shape[1:]), least, penalty * np.sqrt(size))
+    rows = _Feasibility(np.broadcast_to(bound, z.shape[1:]), least, penalty * float(np.sqrt(size)))
     return _levenberg_marquardt(moments, (w, z), rows, tol, max_iter, seen)
 
 
@@ -250,7 +250,7 @@ def _levenberg_marquardt(
         small = max(_ratio(s, x) for s, x in zip(step, iterate, strict=True)) <= tol
         if value <= values[-1]:
             iterate, seen = trial, found
-            values.append(value)
+            values.append(float(value))
             damping /= 10.0
             converged = small
         else:

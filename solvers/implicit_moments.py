@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.gpu.implicit_sums import implicit_sums
+from tensoralg.gpu.implicit_sums import elementary_from_powers, implicit_sums
 from tensoralg.solvers.block_sums import BlockRows, Chunks, observed_share, sum_over_rows
 from tensoralg.solvers.implicit_gram import ImplicitGram
 
@@ -184,6 +184,44 @@ class ImplicitMoments:
             reads = reads * self._rows.observed
         return ImplicitGram(w, z, self.factors).solve_columns(reads)
 
+    def mean_errors(self, weights: ArrayLike, points: ArrayLike) -> Array:
+        """Estimate the standard errors of the means at a least-squares fit, in one pass.
+
+        At the optimum the mean of component s is ``E[l_s(x) x_j]`` with functionals l_s of the
+        other coordinates that are dual to the components. The error counted is that of the rows
+        that they average, with integer weights as repetitions; not counted is that the
+        functionals depend on the estimates.
+
+        Parameters
+        ----------
+        weights : array_like of shape (r,)
+            Weights w_s of the components.
+        points : array_like of shape (r, d)
+            Their means.
+
+        Returns
+        -------
+        ndarray of shape (r, d)
+            Standard errors in standardised coordinates; infinite where components coincide.
+
+        Raises
+        ------
+        ShapeError
+            `weights` and `points` do not fit the rows or each other.
+        """
+        w, z = self._checked(weights, points)
+        kernel = ImplicitGram(w, z, self.factors).kernels[1] * w
+        try:
+            dual = np.linalg.inv(kernel).T
+        except np.linalg.LinAlgError:
+            return np.full(z.shape, np.inf)
+        self.n_passes += 1
+        zeroth, first, second, total = sum_over_rows(
+            self._rows, _squared_sums, z, self.factors[1:].tolist(), dual
+        )
+        square = second - 2.0 * z * first + z**2 * zeroth[:, None]
+        return np.asarray(np.sqrt(np.maximum(square, 0.0)) / total)
+
     def _averages(self, points: Array, power: int) -> tuple[Array, Array]:
         """Average the products with the points, and x_j^power times those without x_j."""
         self.n_passes += 1
@@ -232,3 +270,27 @@ def _sums(
         values, reads = values + more, reads + read
         total += float(x.shape[0] if w is None else xp.sum(w))
     return values, reads, total
+
+
+def _squared_sums(
+    rows: BlockRows, points: Array, factors: list[float], dual: Array
+) -> tuple[Any, Any, Any, float]:
+    """Sum l^2, l^2 x and l^2 x^2 of the functionals l over all rows, and the weights."""
+    zeroth: Any = 0.0
+    first: Any = 0.0
+    second: Any = 0.0
+    total = 0.0
+    for x, w, xp in rows.filled():
+        power, sums = x, []
+        for k in range(1, len(factors) + 1):
+            sums.append(power @ xp.asarray(points.T**k))
+            power = power * x
+        e = elementary_from_powers(sums)[:-1]
+        values = sum(factor * part for factor, part in zip(factors, e, strict=True))
+        square = (values @ xp.asarray(dual)) ** 2
+        total += float(x.shape[0] if w is None else xp.sum(w))
+        if w is not None:
+            square = square * w[:, None]
+        zeroth = zeroth + xp.sum(square, axis=0)
+        first, second = first + square.T @ x, second + square.T @ (x * x)
+    return zeroth, first, second, total

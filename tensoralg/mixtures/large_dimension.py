@@ -25,7 +25,7 @@ _LEAST_WEIGHT = 0.1  # of a start, in units of 1 / r
 _LEAST_VARIANCE = 0.05  # of a start, in units of the column's
 # least squares after the read-out: order 4 was less accurate in most trials
 _ORDER, _STEPS, _SETTLED = 3, 10, 1e-3
-_PRECISE = 0.05  # standard error of the means beyond which a polish gains by it
+_PRECISE = 0.1  # standard error of the means beyond which k-means++ competes in the polish
 
 
 def read_out_starts(
@@ -112,8 +112,8 @@ def read_out_starts(
 
 
 def _worth_refining(found: BlockReadOut, settings: Settings) -> bool:
-    """Whether least squares should follow: EM does its work, unless the start is imprecise."""
-    return not settings.polish or found.mean_error > _PRECISE
+    """Whether least squares should follow: EM needs no better start, unless it is doubted."""
+    return not settings.polish or found.mean_error > _PRECISE or found.misfit > MISFIT_LIMIT
 
 
 def _refined(
@@ -143,6 +143,7 @@ def _refined(
         )
         if taken:
             seconds = moments.second_moments(fit.weights, fit.points)
+            errors = moments.mean_errors(fit.weights, fit.points)[:, columns]
     diagnostics.refined = int(taken)
     diagnostics.implicit_moments = {
         "order": _ORDER,
@@ -154,7 +155,9 @@ def _refined(
     if not taken:
         return start
     if np.isfinite(diagnostics.moment_misfit):
+        # least squares do not settle on components that are noise, whatever the singular values
         diagnostics.moment_misfit = misfit
+        diagnostics.mean_error = float(np.sqrt((errors**2).mean(axis=1).max()))
     if not settings.polish:
         diagnostics.message = diagnostics.message.replace(
             "; no", f", refined by least squares in {moments.n_passes} more; no"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from tensoralg.errors import ConvergenceWarning, RankBoundError
-from tensoralg.mixtures import DiagonalGaussianMixture
+from tensoralg.mixtures import DiagonalGaussianMixture, large_dimension
 from tensoralg.mixtures import moment_count as counted
 from tensoralg.mixtures.moment_count import moments_fit
 
@@ -90,6 +90,67 @@ def test_without_polish() -> None:
 
 
 @pytest.mark.usefixtures("few_moments")
+def test_least_squares_follow_the_read_out_where_no_polish_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = fitted(X)
+    assert limit.diagnostics_.implicit_moments == {}  # the polish needs no better start
+    model = fitted(X, polish=None)
+    said = model.diagnostics_.implicit_moments
+    assert (said["order"], said["taken"]) == (3, True)
+    assert said["passes"] >= said["steps"] + 2
+    assert said["objective"] == sorted(said["objective"], reverse=True)
+    assert "refined by least squares" in model.diagnostics_.message
+    assert model.diagnostics_.refined == 1
+    monkeypatch.setattr(large_dimension, "_worth_refining", lambda *_: False)
+    alone = fitted(X, polish=None)
+    assert alone.diagnostics_.implicit_moments == {}
+    ours, theirs, least = (mean_error(m, MIXTURE.means_) for m in (model, alone, limit))
+    assert ours < theirs
+    assert ours < 1.08 * least
+    # the error that is said is the one that is made
+    scale = X.std(axis=0)
+    distance = (((MIXTURE.means_[:, None] - model.means_) / scale) ** 2).mean(axis=2)
+    worst = np.sqrt(distance[linear_sum_assignment(distance)].max())
+    assert 0.8 < worst / model.diagnostics_.mean_error < 1.25
+    assert model.diagnostics_.mean_error < alone.diagnostics_.mean_error
+
+
+@pytest.mark.usefixtures("few_moments")
+def test_least_squares_of_weights_chunks_and_missing_cells() -> None:
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    weighted = fitted(X, weight=weight, polish=None)
+    repeated = fitted(np.repeat(X, weight, axis=0), polish=None)
+    assert weighted.diagnostics_.implicit_moments["taken"]
+    assert np.allclose(weighted.means_, repeated.means_, atol=1e-8)
+    assert np.allclose(weighted.covariances_, repeated.covariances_, atol=1e-8)
+    chunks = dask.array.from_array(X, chunks=(1500, 60))
+    whole, lazy = fitted(X, polish=None), fitted(chunks, polish=None)
+    assert lazy.diagnostics_.implicit_moments["taken"]
+    assert np.allclose(lazy.means_, whole.means_, atol=1e-8)
+    holes = np.where(np.random.default_rng(1).random(X.shape) < 0.2, np.nan, X)
+    missing = fitted(holes, missing=True, polish=None)
+    assert missing.diagnostics_.implicit_moments["taken"]
+    assert mean_error(missing, MIXTURE.means_) < 1.6 * mean_error(whole, MIXTURE.means_)
+
+
+def test_least_squares_spare_the_rivals_of_an_imprecise_read_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many components: the read-out is doubted, its refinement is not."""
+    monkeypatch.setattr(counted, "_SLOW", 1000)
+    mixture = truth(150, 20, separation=0.5)
+    rows, _ = mixture.sample(10_000, random_state=1)
+    model = fitted(rows, 20)
+    said = model.diagnostics_
+    assert said.implicit_moments["taken"]
+    assert said.moment_misfit < 8
+    assert said.start_log_likelihoods == {}
+    assert model.n_iter_ <= 10
+    assert mean_error(model, mixture.means_) < 0.15
+
+
+@pytest.mark.usefixtures("few_moments")
 def test_single_precision_chunks_and_weights() -> None:
     whole = fitted(X)
     assert whole.diagnostics_.start == "block read-out"
@@ -147,6 +208,7 @@ def test_components_that_means_do_not_tell_apart() -> None:
     with pytest.warns(ConvergenceWarning, match="do not determine"):
         alone = fitted(rows, 2, polish=None)
     assert alone.diagnostics_.status == "undetermined"
+    assert np.isnan(alone.diagnostics_.moment_misfit)
 
 
 def test_more_components_than_the_blocks_determine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,3 +231,17 @@ def test_rows_stay_where_they_are() -> None:
         there = block_read_out(_Elsewhere([rows[:1000], rows[1000:]]), 3, **options)
         assert np.allclose(there.means, whole.means, atol=1e-9)
         assert there.misfit == pytest.approx(whole.misfit, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_components_end_in_no_local_optimum(seed: int) -> None:
+    """One start of the fit of the small tensor is not enough for twenty components."""
+    X, weights, means, _ = sample(seed, 150, 20, 10_000, 0.6)
+    found = read(X, 20)
+    estimates, _ = in_units(found, X)
+    order = match(estimates, means)
+    assert found.misfit < 8
+    assert np.abs(found.weights[order] - weights).max() < 0.02
+    assert np.linalg.norm(estimates[order] - means) < 0.25 * np.linalg.norm(means)
+    assert found.deviation(found.weights, found.means) == found.misfit
+    assert found.misfit_of_one > 3 * found.misfit

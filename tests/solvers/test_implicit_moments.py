@@ -184,6 +184,29 @@ def test_least_squares_agrees_with_that_of_formed_moments() -> None:
     np.testing.assert_allclose(fit.weights, expected.weights, rtol=0, atol=1e-5)
 
 
+def test_mean_errors_are_those_of_repetitions() -> None:
+    rng = np.random.default_rng(8)
+    w, z = np.array([0.3, 0.7]), 0.7 * rng.standard_normal((2, 24))
+    scale = np.sqrt(1.0 + w @ z**2 - (w @ z) ** 2)
+    centre = w @ z
+    points, factors = (z - centre) / scale, np.array([9.0, 1.0, 0.3, 0.1])
+    found, said = [], []
+    for _ in range(40):
+        rows = z[rng.choice(2, 400, p=w)] + rng.standard_normal((400, 24))
+        moments = of_rows(rows, factors, shift=centre, scale=scale)
+        fit = implicit_least_squares(moments, w, points)
+        found.append(fit.points)
+        said.append(moments.mean_errors(fit.weights, fit.points) ** 2)
+    spread = np.sqrt(np.var(found, axis=0).mean(axis=1))
+    np.testing.assert_allclose(np.sqrt(np.mean(said, axis=(0, 2))), spread, rtol=0.12)
+
+
+def test_mean_errors_of_points_that_coincide_are_infinite() -> None:
+    X = np.random.default_rng(9).standard_normal((50, 6))
+    moments = of_rows(X, np.ones(3))
+    assert np.isinf(moments.mean_errors(np.array([0.5, 0.5]), np.ones((2, 6)))).all()
+
+
 def test_least_squares_stays_feasible() -> None:
     """Two points where the rows have one: neither a weight nor a point runs away."""
     rng = np.random.default_rng(7)
