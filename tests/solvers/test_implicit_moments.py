@@ -201,6 +201,16 @@ def test_mean_errors_are_those_of_repetitions() -> None:
     np.testing.assert_allclose(np.sqrt(np.mean(said, axis=(0, 2))), spread, rtol=0.12)
 
 
+def test_errors_and_second_moments_in_another_namespace() -> None:
+    X, share, factors, w, z = problem(10, 8, 3, 3)
+    strict = [array_api_strict.asarray(a) for a in (X, share)]
+    ours, theirs = of_rows(X, factors, share), of_rows(X, factors, chunks=lambda: [strict])
+    for name in ("mean_errors", "second_moments"):
+        expected = getattr(ours, name)(w, z)
+        found = getattr(theirs, name)(w, z)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_mean_errors_of_points_that_coincide_are_infinite() -> None:
     X = np.random.default_rng(9).standard_normal((50, 6))
     moments = of_rows(X, np.ones(3))
