@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tensoralg.mixtures.cell_limits import CellLimits
 from tensoralg.mixtures.density import generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
@@ -19,8 +17,7 @@ from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.moments_only import Fitted, fit_accumulator
 from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.pipeline import fit_source
-from tensoralg.mixtures.robust import report, report_far_rows, robust_limits, within
-from tensoralg.mixtures.rows import RowSource
+from tensoralg.mixtures.robust import restricted, robust_limits
 from tensoralg.mixtures.sources import rows_to_add, rows_to_fit
 from tensoralg.mixtures.validation import check_settings, is_automatic
 from tensoralg.solvers.coordinate_splits import Form
@@ -59,8 +56,9 @@ class DiagonalGaussianMixture(MixtureInference):
         Floor of every variance relative to the variance of its column.
     robust : bool, default False
         Leave out rows that lie farther than eight robust standard deviations from the median in
-        some column; or only those cells, where that would take more than a tenth of the rows.
-        A component that far away with less than a tenth of the weight is left out too.
+        some column, or than four from that of their component; or only those cells, where that
+        would take more than a tenth of the rows. A component that far away with less than a tenth
+        of the weight is left out too.
     missing : bool, default False
         Accept NaN as cells missing completely at random.
     warm_start : bool, default False
@@ -190,9 +188,10 @@ class DiagonalGaussianMixture(MixtureInference):
         with self._all_or_nothing():
             settings, diagnostics = self._settings()
             source = rows_to_fit(self, X, sample_weight)
-            self._limits = self._robust_limits(source, settings, first=False)
-            source, settings = self._restricted(source, settings, diagnostics)
-            fitted = fit_source(source, settings, diagnostics, self._last_fit())
+            warm = self._last_fit()
+            self._limits = robust_limits(source, settings, warm) if self.robust else None
+            source, settings = restricted(source, settings, self._limits, diagnostics)
+            fitted = fit_source(source, settings, diagnostics, warm)
             diagnostics.missing -= diagnostics.outlying_cells
             if hasattr(self, "accumulator_"):
                 del self.accumulator_  # fit starts anew
@@ -226,25 +225,6 @@ class DiagonalGaussianMixture(MixtureInference):
             self.means_.astype(np.float64),
             self.covariances_.astype(np.float64),
         )
-
-    def _robust_limits(
-        self, source: RowSource, settings: Settings, *, first: bool
-    ) -> CellLimits | None:
-        """Find what is far, where it is asked; a first batch shows its columns only."""
-        if not self.robust:
-            return None
-        if first:
-            return robust_limits(source, least_rows=_LEAST_ROWS)
-        return robust_limits(source, settings, self._last_fit())
-
-    def _restricted(
-        self, source: RowSource, settings: Settings, diagnostics: FitDiagnostics
-    ) -> tuple[RowSource, Settings]:
-        """Leave out what is far by the limits of the estimator, and report it."""
-        if not self.robust:
-            report_far_rows(source, diagnostics)
-        report(source, self._limits, diagnostics)
-        return within(source, self._limits), replace(settings, missing=self._has_gaps())
 
     def fit_moments(self, accumulator: MomentAccumulator) -> Self:
         """Estimate the mixture from accumulated moments alone; there are no rows to polish on.
@@ -321,11 +301,12 @@ class DiagonalGaussianMixture(MixtureInference):
             before = getattr(self, "accumulator_", None)
             source = rows_to_add(self, X, sample_weight, before and before.dimension)
             if before is None:
-                self._limits = self._robust_limits(source, settings, first=True)
+                rows = _LEAST_ROWS
+                self._limits = robust_limits(source, least_rows=rows) if self.robust else None
             else:
                 diagnostics.outliers = self.diagnostics_.outliers
                 diagnostics.outlying_cells = self.diagnostics_.outlying_cells
-            source, settings = self._restricted(source, settings, diagnostics)
+            source, settings = restricted(source, settings, self._limits, diagnostics)
             accumulator, dtype = with_rows(before, source, settings)
             fitted = fit_accumulator(accumulator, settings.without_polish(), diagnostics, dtype)
             self.accumulator_ = accumulator

@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensoralg.core.errors import RankBoundError
 from tensoralg.mixtures.cell_limits import CellLimits, column_limits, component_limits
@@ -14,7 +15,9 @@ from tensoralg.mixtures.notices import warn
 from tensoralg.mixtures.pipeline import fit_source
 from tensoralg.mixtures.rows import Chunk, RowSource
 
-__all__ = ["report", "report_far_rows", "robust_limits", "within"]
+__all__ = ["restricted", "robust_limits"]
+
+Array = NDArray[np.float64]
 
 _FAR = 8.0  # robust standard deviations of a column beyond which robust=True leaves a cell out
 _FAR_IN_COMPONENT = 4.0  # and those of a column in a component
@@ -61,7 +64,9 @@ def robust_limits(
     limits = _in_rows_or_cells(source, column_limits(*sample, _FAR), least_rows)
     if settings is None:
         return limits
-    first = warm or _first_fit(within(source, limits), settings, cells=limits.cells)
+    if warm is not None and warm.means.shape[1] != sample[0].shape[1]:
+        warm = None
+    first = warm or _first_fit(source.kept(limits.keep), settings, cells=limits.cells)
     if first is None:
         return limits
     mixture = first.weights, first.means, np.sqrt(first.variances)
@@ -72,7 +77,8 @@ def robust_limits(
 
 def _in_rows_or_cells(source: RowSource, limits: CellLimits, least_rows: int) -> CellLimits:
     """Decide whether rows are left out or cells alone: where dirt is in many rows."""
-    rows, weight, _, touched, *_ = source.over_chunks(limits.tally, np.add).tolist()
+    tally = source.over_chunks(limits.tally, np.add)
+    rows, weight, _, touched, *_ = tally.tolist()
     if rows < least_rows:
         raise ValueError(
             f"robust=True takes its limits from the first rows: got {int(rows)}, at least "
@@ -105,16 +111,40 @@ def _fit(source: RowSource, settings: Settings) -> Fitted:
     return fit_source(source, replace(settings, rng=rng), diagnostics)
 
 
-def within(source: RowSource, limits: CellLimits | None) -> RowSource:
-    """Return the rows that limits leave."""
-    return source if limits is None else source.kept(limits.keep)
+def restricted(
+    source: RowSource, settings: Settings, limits: CellLimits | None, diagnostics: FitDiagnostics
+) -> tuple[RowSource, Settings]:
+    """Leave out what is far, and report it.
+
+    Parameters
+    ----------
+    source : RowSource
+        Checked rows that can be read again.
+    settings : Settings
+        Of the fit.
+    limits : CellLimits or None
+        None leaves everything: what is very far is counted where that costs little.
+    diagnostics : FitDiagnostics
+        The numbers of rows left out and of cells hidden are added up there.
+
+    Returns
+    -------
+    RowSource
+        The rest.
+    Settings
+        Where cells are hidden, for missing cells.
+    """
+    if limits is None:
+        _count_far_rows(source, diagnostics)
+        return source, settings
+    tally = source.over_chunks(limits.tally, np.add)
+    if tally is not None:
+        _report(tally, limits, diagnostics)
+    return source.kept(limits.keep), replace(settings, missing=settings.missing or limits.cells)
 
 
-def report(source: RowSource, limits: CellLimits | None, diagnostics: FitDiagnostics) -> None:
-    """Add up the rows left out and the cells hidden, and warn where they are many."""
-    tally = None if limits is None else source.over_chunks(limits.tally, np.add)
-    if limits is None or tally is None:
-        return
+def _report(tally: Array, limits: CellLimits, diagnostics: FitDiagnostics) -> None:
+    """Add up what is left out, and warn where it is much."""
     rows, weight, lost, lost_weight, wild, wild_weight, cells = tally.tolist()
     if limits.cells:
         lost, lost_weight = wild, wild_weight
@@ -128,7 +158,7 @@ def report(source: RowSource, limits: CellLimits | None, diagnostics: FitDiagnos
         )
 
 
-def report_far_rows(source: RowSource, diagnostics: FitDiagnostics) -> None:
+def _count_far_rows(source: RowSource, diagnostics: FitDiagnostics) -> None:
     """Count the rows, all in memory, that no robust scale explains."""
     if source.held is None:
         return

@@ -205,6 +205,14 @@ def test_a_warm_start_is_the_first_fit() -> None:
     np.testing.assert_allclose(model.means_, first, atol=1e-2)
 
 
+def test_a_warm_start_of_another_width_is_dropped() -> None:
+    model = DiagonalGaussianMixture(3, robust=True, warm_start=True, random_state=0).fit(X)
+    for data in (X[:, :6], [X[:, :5]]):
+        model.fit(data)
+        assert model.diagnostics_.start == "algebraic"
+        assert model.means_.shape == (3, np.shape(data)[-1])
+
+
 @pytest.mark.parametrize("r", [1, 2])
 def test_one_column(r: int) -> None:
     rng = np.random.default_rng(6)
@@ -217,7 +225,7 @@ def test_one_column(r: int) -> None:
 
 def test_many_columns() -> None:
     known = truth(d=300, r=4, seed=7)
-    data = known.sample(3000, random_state=7)[0]
+    data = known.sample(1500, random_state=7)[0]
     clean = error(fitted(data, 4), known)
     for kind in ("rows", "cells"):
         model = fitted(dirty(kind, 0.01, data=data), 4, robust=True)
