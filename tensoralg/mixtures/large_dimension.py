@@ -91,10 +91,11 @@ def read_out_starts(
     diagnostics.singular_values = found.singular_values.tolist()
     diagnostics.complex_pairs = found.n_complex
     diagnostics.negative_weights = int((found.weights < 0).sum())
-    diagnostics.moment_misfit = found.misfit
-    diagnostics.mean_error = found.mean_error
+    gain = _gain(summary)
+    diagnostics.moment_misfit = gain * found.misfit
+    diagnostics.mean_error = found.mean_error / gain
     diagnostics.splits = 1
-    if not np.isfinite(found.mean_error) and found.misfit_of_one <= MISFIT_LIMIT:
+    if not np.isfinite(found.mean_error) and gain * found.misfit_of_one <= MISFIT_LIMIT:
         # one component explains the moments as well: noise alone made up the others
         diagnostics.moment_misfit = float("nan")
     if not settings.polish:
@@ -105,15 +106,30 @@ def read_out_starts(
     if not np.isfinite(found.means).all():
         diagnostics.message = "the read-out gave no finite means"
         return []
-    start = _feasible(found.weights, found.means, found.second_moments, columns, settings)
-    if _worth_refining(found, settings):
-        start = _refined(start, found, source, summary, columns, settings, diagnostics)
+    least = _least_weight(found, diagnostics)
+    start = _feasible(found.weights, found.means, found.second_moments, columns, settings, least)
+    if _worth_refining(diagnostics, settings):
+        start = _refined(start, found, source, summary, columns, settings, diagnostics, least)
     return [start]
 
 
-def _worth_refining(found: BlockReadOut, settings: Settings) -> bool:
+def _gain(summary: ColumnSummary) -> float:
+    """Factor of deviations in standard errors: weights below 1 are no fractions of rows."""
+    return float(np.sqrt(max(summary.rows / summary.total_weight, 1.0)))
+
+
+def _least_weight(found: BlockReadOut, diagnostics: FitDiagnostics) -> float:
+    """Floor of the weights; lower where a read-out to be trusted has a small component."""
+    usual = _LEAST_WEIGHT / len(found.weights)
+    smallest = 0.5 * float(found.weights.min())
+    trusted = np.isfinite(diagnostics.mean_error) and diagnostics.moment_misfit <= MISFIT_LIMIT
+    return min(usual, smallest) if trusted and smallest > 0 else usual
+
+
+def _worth_refining(diagnostics: FitDiagnostics, settings: Settings) -> bool:
     """Whether least squares should follow: EM needs no better start, unless it is doubted."""
-    return not settings.polish or found.mean_error > _PRECISE or found.misfit > MISFIT_LIMIT
+    doubted = diagnostics.mean_error > _PRECISE or diagnostics.moment_misfit > MISFIT_LIMIT
+    return doubted or not settings.polish
 
 
 def _refined(
@@ -124,6 +140,7 @@ def _refined(
     columns: NDArray[np.int64],
     settings: Settings,
     diagnostics: FitDiagnostics,
+    least_weight: float,
 ) -> Mixture:
     """Match all moments of order up to 3 over distinct columns, none of them formed."""
     moments = ImplicitMoments(
@@ -135,11 +152,17 @@ def _refined(
     )
     with threadpool_limits(limits=1, user_api="blas"):
         fit = implicit_least_squares(
-            moments, start.weights, start.means, max_iter=_STEPS, tol=_SETTLED
+            moments,
+            start.weights,
+            start.means,
+            minimum_weight=least_weight,
+            max_iter=_STEPS,
+            tol=_SETTLED,
         )
-        misfit = found.deviation(fit.weights, fit.points)
+        gain = _gain(summary)
+        misfit = gain * found.deviation(fit.weights, fit.points)
         taken = fit.converged and bool(
-            (fit.weights > 0).all() and misfit <= max(found.misfit, MISFIT_LIMIT)
+            (fit.weights > 0).all() and misfit <= max(gain * found.misfit, MISFIT_LIMIT)
         )
         if taken:
             seconds = moments.second_moments(fit.weights, fit.points)
@@ -157,12 +180,12 @@ def _refined(
     if np.isfinite(diagnostics.moment_misfit):
         # least squares do not settle on components that are noise, whatever the singular values
         diagnostics.moment_misfit = misfit
-        diagnostics.mean_error = float(np.sqrt((errors**2).mean(axis=1).max()))
+        diagnostics.mean_error = float(np.sqrt((errors**2).mean(axis=1).max())) / gain
     if not settings.polish:
         diagnostics.message = diagnostics.message.replace(
             "; no", f", refined by least squares in {moments.n_passes} more; no"
         )
-    return _feasible(fit.weights, fit.points, seconds, columns, settings)
+    return _feasible(fit.weights, fit.points, seconds, columns, settings, least_weight)
 
 
 def _feasible(
@@ -171,10 +194,10 @@ def _feasible(
     second_moments: Array,
     columns: NDArray[np.int64],
     settings: Settings,
+    least_weight: float,
 ) -> Mixture:
     """Make estimates a mixture whose columns have variance 1: noise takes them out of it."""
-    r = settings.n_components
-    weights = np.maximum(weights, _LEAST_WEIGHT / r)
+    weights = np.maximum(weights, least_weight)
     weights = weights / weights.sum()
     # w mu^2 <= 1 and w var <= 1
     largest = 1.0 / weights[:, None]

@@ -134,6 +134,24 @@ def test_least_squares_of_weights_chunks_and_missing_cells() -> None:
     assert mean_error(missing, MIXTURE.means_) < 1.6 * mean_error(whole, MIXTURE.means_)
 
 
+@pytest.mark.usefixtures("few_moments")
+def test_small_weights_and_small_row_weights_without_polish() -> None:
+    """A component of one row in a hundred; row weights that sum to less than one row."""
+    mixture = DiagonalGaussianMixture.from_parameters(
+        [0.99, 0.01], [np.full(60, -0.01), np.ones(60)], np.ones((2, 60))
+    )
+    rows, _ = mixture.sample(20_000, random_state=3)
+    model = fitted(rows, 2, polish=None)
+    assert model.diagnostics_.status == "moments only"
+    assert 0.007 < model.weights_[1] < 0.013
+    assert mean_error(model, mixture.means_) < 0.15
+    light = fitted(X, weight=np.full(len(X), 1e-12), polish=None)
+    assert light.diagnostics_.status == "moments only"
+    assert light.diagnostics_.mean_error == pytest.approx(
+        fitted(X, polish=None).diagnostics_.mean_error, rel=1e-6
+    )
+
+
 def test_least_squares_spare_the_rivals_of_an_imprecise_read_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -188,7 +206,7 @@ def test_missing_cells_and_far_rows() -> None:
     assert mean_error(model, MIXTURE.means_) < 0.08
     spoiled = np.concatenate([X, np.full((10, 60), 1e5)])
     robust = fitted(spoiled, robust=True)
-    assert robust.diagnostics_.outliers == 10
+    assert 10 <= robust.diagnostics_.outliers <= 10 + 0.005 * len(X)
     assert robust.diagnostics_.start == "block read-out"
     assert mean_error(robust, MIXTURE.means_) < 0.07
 
