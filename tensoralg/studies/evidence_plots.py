@@ -88,6 +88,8 @@ def plot_intervals(
     common, labels = grid_labels(specification)
     points = list(labels)[:_MOST_GROUPS]
     figure, panels = new_figure(max(7.5, 3.0 + 0.9 * len(points) * len(KINDS)), 4.2, len(KINDS))
+    # a single grid point is in the title
+    names = [labels[point] for point in points] if len(points) > 1 else [""]
     methods = specification.methods
     for kind, axes in zip(KINDS, panels, strict=True):
         axes.axhspan(_LOWEST, _HIGHEST, color="0.93", zorder=0)
@@ -102,7 +104,7 @@ def plot_intervals(
                 reach = 1.96 * np.nan_to_num(error)
                 bars = np.minimum(reach, share), np.minimum(reach, 1 - share)
                 axes.errorbar(place, share, bars, fmt=marker, color=color, label=method, capsize=2)
-        axes.set_xticks(range(len(points)), [labels[p] for p in points], rotation=20, ha="right")
+        axes.set_xticks(range(len(points)), names, rotation=20, ha="right")
         axes.set_xlim(-0.6, len(points) - 0.4)
         axes.set_title(kind, fontsize="medium", loc="left")
     panels[0].set_ylabel("share of intervals that hold the truth")
