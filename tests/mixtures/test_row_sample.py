@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tensoralg.mixtures.dask_rows import DaskRows
 from tensoralg.mixtures.row_sample import limit_of_keys, salt_of, sample_of
 from tensoralg.mixtures.rows import RowSource
-from tensoralg.solvers.row_kernels import content_keys, count_outside, hide_outside
+from tensoralg.solvers.row_kernels import content_keys, count_outside, hide_outside, nearest
 
 Array = NDArray[Any]
 
@@ -108,3 +108,17 @@ def test_cells_out_of_bounds() -> None:
     np.testing.assert_array_equal(count_outside(X, labels, low, high), [1, 1, 2, 0])
     hide_outside(X, labels, low, high)
     np.testing.assert_array_equal(np.isnan(X), [[0, 1], [1, 1], [1, 1], [0, 0]])
+
+
+def test_rows_belong_to_the_component_of_most_of_their_cells() -> None:
+    rng = np.random.default_rng(6)
+    X = rng.normal(scale=3.0, size=(400, 6))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    centre = rng.normal(size=(4, 6))
+    below, above = rng.uniform(0.5, 1.5, (2, 4, 6))
+    levels = np.log(rng.dirichlet(np.ones(4)))
+    gap = X[:, None] - centre
+    z = np.where(gap < 0, gap / below, gap / above)
+    cost = np.minimum(0.5 * z**2, 8.0) + np.log(0.5 * (below + above))
+    wanted = (levels - np.nansum(cost, axis=2)).argmax(axis=1)
+    np.testing.assert_array_equal(nearest(X, levels, centre, below, above, 4.0), wanted)
