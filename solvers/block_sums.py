@@ -56,6 +56,7 @@ class BlockRows:
         ends = np.cumsum([len(block) for block in blocks])
         self.spans = [slice(int(e) - len(b), int(e)) for e, b in zip(ends, blocks, strict=True)]
         self.dimension = len(shift)
+        self._in_order = np.array_equal(self.order, np.arange(self.dimension))
         self.observed: Array | None = None  # share of the observed cells, where some are missing
 
     def __call__(self) -> Iterator[tuple[Any, Any, Any]]:
@@ -68,8 +69,9 @@ class BlockRows:
                 xp.asarray(a) for a in (self.order, self.shift, self.inverse_scale)
             )
             for rows, w in rows_of(X, weight, max(_CELLS // self.dimension, 64)):
-                values = xp.take(rows, order, axis=1)
-                values -= shift
+                # where the order is that of the columns a difference is copy enough
+                values = rows if self._in_order else xp.take(rows, order, axis=1)
+                values = values - shift
                 values *= factor
                 yield values, w, xp
 
