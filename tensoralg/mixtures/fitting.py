@@ -187,6 +187,7 @@ def starts_from_values(
     active: NDArray[np.int64],
     settings: Settings,
     diagnostics: FitDiagnostics,
+    rows: float = float("inf"),
 ) -> list[Mixture]:
     """Find starts from moments, best first; none where moments cannot identify the mixture.
 
@@ -202,6 +203,8 @@ def starts_from_values(
         Number of components, order, form.
     diagnostics : FitDiagnostics
         Filled with what happened.
+    rows : float, default infinity
+        Number of rows that the moments average; infinity for exact moments.
 
     Returns
     -------
@@ -241,6 +244,7 @@ def starts_from_values(
             form=settings.form if algebraic else None,
             floor=np.full(len(active), settings.floor),
             rng=settings.rng,
+            rows=rows,
         )
     diagnostics.start = report.method
     diagnostics.splits, diagnostics.refined = report.splits, report.refined
@@ -249,6 +253,8 @@ def starts_from_values(
     diagnostics.singular_values = report.singular_values
     if starts:
         diagnostics.moment_residual = starts[0].residual
+        diagnostics.moment_misfit = starts[0].misfit
+        diagnostics.mean_error = starts[0].mean_error
     means = np.zeros((r, dimension))
     variances = np.full((r, dimension), max(settings.floor, 1e-12))
     mixtures = []

@@ -133,8 +133,8 @@ def judged_starts(
         As :func:`tensoralg.mixtures.fitting.starts_from_values`.
     """
     m = settings.order
-    starts = starts_from_values(values, dimension, columns, settings, diagnostics)
-    if starts:
+    starts = starts_from_values(values, dimension, columns, settings, diagnostics, rows)
+    if starts and not np.isfinite(diagnostics.mean_error):
         best = starts[0]
         diagnostics.moment_misfit = largest_deviation(
             values, m, columns, best.weights, best.means, best.variances, rows
@@ -142,7 +142,7 @@ def judged_starts(
         diagnostics.mean_error = mean_error(
             m, columns, best.weights, best.means, best.variances, rows
         )
-    elif len(columns):
+    if not starts and len(columns):
         unknown = _unknown_product(values, columns, dimension, m)
         if unknown:
             diagnostics.message = f"no row holds all of the columns {unknown}"

@@ -1,6 +1,6 @@
 """Starting points of a mixture from its moments alone: many splits, the best refined."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.optimize
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tensoralg.core.indices import pad_multi_indices, rank_multi_indices
 from tensoralg.core.monomials import graded_indices
 from tensoralg.mixtures.homogeneous_start import homogeneous_means
+from tensoralg.mixtures.moment_noise import largest_deviation, mean_error
 from tensoralg.mixtures.variances import variances_from_moments
 from tensoralg.solvers.coordinate_splits import Form, feasible_splits
 from tensoralg.solvers.feasible_least_squares import (
@@ -24,6 +25,7 @@ Array = NDArray[np.float64]
 _ROUNDS = ((0, 6, 3), (6, 20, 5), (20, 40, 6))  # first split, last split, how many are refined
 _SAME = 1e-3  # relative difference of objectives that makes two optima one
 _FLOOR = 0.1  # weights below this share of the average are pushed up
+_NOISE, _DETERMINED = 4.0, 0.1  # below both, no optimum was ever seen that was not the best one
 _KEPT = 4  # optima that the likelihood decides between
 
 
@@ -40,6 +42,8 @@ class MomentStart:
         Objective of the feasible least squares.
     residual : float
         Relative mismatch of the square-free moments.
+    misfit, mean_error : float
+        Of :mod:`tensoralg.mixtures.moment_noise`, where they were computed; NaN otherwise.
     """
 
     weights: Array
@@ -47,6 +51,13 @@ class MomentStart:
     variances: Array
     objective: float
     residual: float
+    misfit: float = float("nan")
+    mean_error: float = float("nan")
+
+    @property
+    def explained(self) -> bool:
+        """Whether it agrees with the moments up to their noise, and they determine it."""
+        return self.misfit < _NOISE and self.mean_error < _DETERMINED
 
 
 @dataclass(slots=True)
@@ -136,28 +147,64 @@ def _round(
     return found
 
 
+class _Judge:
+    """Turns optima into starts, and tells which one needs no second opinion."""
+
+    def __init__(self, values: Array, order: int, floor: Array, rows: float) -> None:
+        self.values, self.order, self.floor, self.rows = values, order, floor, rows
+        self._starts: dict[FeasibleFit, MomentStart] = {}
+
+    def start(self, fit: FeasibleFit) -> MomentStart:
+        """Add variances to an optimum."""
+        if fit not in self._starts:
+            w = np.maximum(fit.weights, 1e-6)
+            w /= w.sum()
+            variances = variances_from_moments(
+                self.values, self.order, w, fit.points, floor=self.floor, noise=fit.residual
+            )
+            found = MomentStart(w, fit.points, variances, fit.objective, fit.residual)
+            self._starts[fit] = found
+        return self._starts[fit]
+
+    def settles(self, fit: FeasibleFit) -> bool:
+        """Whether an optimum leaves nothing of sampled moments to be explained."""
+        if not (fit.converged and np.isfinite(self.rows)):
+            return False
+        start = self.start(fit)
+        columns = np.arange(start.means.shape[1])
+        mixture = (columns, start.weights, start.means, start.variances, self.rows)
+        misfit = largest_deviation(self.values, self.order, *mixture)
+        if not misfit < _NOISE:
+            return False
+        start = replace(start, misfit=misfit, mean_error=mean_error(self.order, *mixture))
+        self._starts[fit] = start
+        return start.explained
+
+
 def _refined(
     candidates: list[tuple[Array, Array]],
     moments: list[Array],
     second: Array,
     fits: list[FeasibleFit],
     enough: int,
+    judge: _Judge,
 ) -> bool:
-    """Refine candidates into `fits` until the best optimum has been reached `enough` times."""
+    """Refine candidates into `fits` until one settles it or `enough` of them agree on the best."""
     for weights, means in candidates:
-        fits.append(
-            feasible_least_squares(
-                moments,
-                *_made_feasible(weights, means, second),
-                second_moments=second,
-                minimum_weight=_FLOOR / len(weights),
-                tol=1e-8,
-                max_iter=60,
-            )
+        fit = feasible_least_squares(
+            moments,
+            *_made_feasible(weights, means, second),
+            second_moments=second,
+            minimum_weight=_FLOOR / len(weights),
+            tol=1e-8,
+            max_iter=60,
         )
+        fits.append(fit)
         best = min(f.objective for f in fits)
         # different splits that end in one optimum are evidence that it is the global one
         if sum(f.objective <= best * (1 + _SAME) + 1e-24 for f in fits) >= enough:
+            return True
+        if enough == 2 and judge.settles(fit):
             return True
     return False
 
@@ -192,11 +239,13 @@ def moment_starts(
     form: Form | None,
     floor: Array,
     rng: np.random.Generator,
+    rows: float = float("inf"),
 ) -> tuple[list[MomentStart], StartReport]:
     """Find parameters that match the moments, best first.
 
-    Random splits come in rounds, the best of each are refined, until two of them (three for random
-    points) have ended in the same best optimum or all rounds are spent.
+    Random splits come in rounds, the best of each are refined, until one of them agrees with the
+    moments up to the noise of so many rows, two of them (three for random points) have ended in the
+    same best optimum, or all rounds are spent.
 
     Parameters
     ----------
@@ -211,6 +260,8 @@ def moment_starts(
         Smallest variances.
     rng : Generator
         Source of splits, combinations and random points.
+    rows : float, default infinity
+        Number of rows that the moments average; infinity for exact moments.
 
     Returns
     -------
@@ -222,6 +273,7 @@ def moment_starts(
     report = StartReport(method="least squares" if form is None else "algebraic")
     moments = square_free_moments(values, order, dimension)
     second = second_moments(values, order, dimension)
+    judge = _Judge(values, order, floor, rows)
     fits: list[FeasibleFit] = []
     best_raw: list[tuple[Array, Array]] = []
     for begin, end, refine in _ROUNDS:
@@ -230,7 +282,8 @@ def moment_starts(
         best_raw = best_raw or candidates[:1]
         report.negative_weights += sum(int(np.sum(w <= 0)) for w, _ in candidates)
         keep = len(candidates) if form is None else refine
-        if _refined(candidates[:keep], moments, second, fits, 3 if form is None else 2):
+        enough = 3 if form is None else 2
+        if _refined(candidates[:keep], moments, second, fits, enough, judge):
             break
     fits += _with_small_weights(best_raw, moments, second, fits)
     report.refined = len(fits)
@@ -239,12 +292,7 @@ def moment_starts(
     for fit in fits:
         if starts and fit.objective <= starts[-1].objective * (1 + _SAME) + 1e-24:
             continue
-        w = np.maximum(fit.weights, 1e-6)
-        w /= w.sum()
-        variances = variances_from_moments(
-            values, order, w, fit.points, floor=floor, noise=fit.residual
-        )
-        starts.append(MomentStart(w, fit.points, variances, fit.objective, fit.residual))
+        starts.append(judge.start(fit))
     return starts[:_KEPT], report
 
 

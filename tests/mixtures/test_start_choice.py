@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tensoralg.mixtures import DiagonalGaussianMixture
+from tensoralg.mixtures import DiagonalGaussianMixture, MomentAccumulator
 from tensoralg.mixtures.pipeline import _PRECISE
+from tensoralg.mixtures.starts import moment_starts
 
 
 def sample(n, seed, separation=0.8):
@@ -34,3 +35,38 @@ def test_a_start_that_few_rows_leave_open_has_rivals():
     assert model.diagnostics_.mean_error > _PRECISE
     assert set(model.diagnostics_.start_log_likelihoods) == {"algebraic", "k-means++"}
     assert model.score(X) >= truth.fit(X).score(X) - 1e-3
+
+
+def test_an_optimum_that_agrees_with_the_moments_needs_no_second_one():
+    X, _ = sample(30_000, 4)
+    unit = (X - X.mean(axis=0)) / X.std(axis=0)
+    values = MomentAccumulator(9, 3, shift=0.0).update(unit).homogenised()
+    options = {"form": "affine", "floor": np.full(9, 1e-6)}
+    alone, report = moment_starts(
+        values, 3, 9, 4, rng=np.random.default_rng(0), rows=len(X), **options
+    )
+    assert report.refined == 1
+    assert alone[0].explained
+    # exact moments have no noise to hide behind: agreement of two splits decides
+    agreed, report = moment_starts(values, 3, 9, 4, rng=np.random.default_rng(0), **options)
+    assert report.refined > 1
+    assert not agreed[0].explained
+    assert alone[0].objective == pytest.approx(agreed[0].objective, rel=1e-6)
+
+
+def test_too_few_components_never_agree_with_the_moments():
+    X, _ = sample(30_000, 5)
+    unit = (X - X.mean(axis=0)) / X.std(axis=0)
+    values = MomentAccumulator(9, 3, shift=0.0).update(unit).homogenised()
+    starts, report = moment_starts(
+        values,
+        3,
+        9,
+        3,
+        form="affine",
+        floor=np.full(9, 1e-6),
+        rng=np.random.default_rng(0),
+        rows=len(X),
+    )
+    assert not starts[0].explained
+    assert report.refined > 1
