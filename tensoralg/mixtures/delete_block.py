@@ -8,8 +8,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoralg.core.errors import ProblemTooLargeError
 from tensoralg.core.indices import multi_indices, rank_multi_indices
 from tensoralg.mixtures.fitting import Mixture
+from tensoralg.mixtures.moment_input import checked_gram_shape
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.rows import Chunk
 from tensoralg.mixtures.starts import second_moments, square_free_moments
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+_LARGEST_PARTS = 2**31  # bytes
 Sums = TypeVar("Sums", bound=MomentAccumulator)
 
 
@@ -51,20 +54,38 @@ def accumulate_blocks(
     -------
     list of MomentAccumulator
         Those that have seen rows.
+
+    Raises
+    ------
+    ProblemTooLargeError
+        The sums of all blocks would take more than 2 GiB.
     """
-    parts = [
-        MomentAccumulator(len(shift), order, shift=shift, scale=scale, missing=missing)
-        for _ in range(blocks)
-    ]
+    left, right = checked_gram_shape(len(shift), order, powers=False)
+    parts: dict[int, MomentAccumulator] = {}  # as rows come: there may be fewer than blocks
     first = 0
     for X, weights in chunks:
         # short chunks would always fill the same blocks: go on where the last one ended
         ends = np.linspace(0, len(X), min(blocks, len(X)) + 1).astype(np.int64)
         for k, (begin, end) in enumerate(pairwise(ends.tolist())):
-            part = parts[(first + k) % blocks]
-            part.update(X[begin:end], None if weights is None else weights[begin:end])
+            place = (first + k) % blocks
+            if place not in parts:
+                _check_memory(len(parts) + 1, left * right, blocks)
+                parts[place] = MomentAccumulator(
+                    len(shift), order, shift=shift, scale=scale, missing=missing
+                )
+            parts[place].update(X[begin:end], None if weights is None else weights[begin:end])
         first = (first + len(ends) - 1) % blocks
-    return [part for part in parts if part.count > 0]
+    return [parts[place] for place in sorted(parts) if parts[place].count > 0]
+
+
+def _check_memory(parts: int, numbers: int, blocks: int) -> None:
+    """Refuse blocks whose sums take gigabytes; what is left without each takes three times more."""
+    if 8 * parts * numbers > _LARGEST_PARTS:
+        raise ProblemTooLargeError(
+            f"the jackknife over blocks={blocks} keeps {numbers} sums for each: more than "
+            f"{_LARGEST_PARTS / 2**30:.0f} GiB in all. Ask for fewer blocks, or fit with "
+            "polish='em' and take method='sandwich'"
+        )
 
 
 def merged(parts: Sequence[Sums]) -> Sums:

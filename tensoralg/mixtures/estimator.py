@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from tensoralg.mixtures.density import generator_of
 from tensoralg.mixtures.diagnostics import FitDiagnostics
 from tensoralg.mixtures.fitting import Mixture, Settings
-from tensoralg.mixtures.incremental import with_rows
+from tensoralg.mixtures.incremental import fitting_limits, with_rows
 from tensoralg.mixtures.inference import MixtureInference
 from tensoralg.mixtures.moment_input import checked_mixture
 from tensoralg.mixtures.moments import MomentAccumulator
@@ -272,7 +272,7 @@ class DiagonalGaussianMixture(MixtureInference):
         ----------
         X : array_like of shape (N, d), or Dask array
             New rows. Those of a Dask array are summed where they are. With ``robust=True`` the
-            first rows, at least 20, set the limits beyond which rows are left out.
+            first rows after it was set, at least 20, set limits beyond which rows are left out.
         y : None
             Ignored.
         sample_weight : array_like or Dask array of shape (N,), optional
@@ -300,10 +300,12 @@ class DiagonalGaussianMixture(MixtureInference):
             settings, diagnostics = self._settings()
             before = getattr(self, "accumulator_", None)
             source = rows_to_add(self, X, sample_weight, before and before.dimension)
-            if before is None:
-                rows = _LEAST_ROWS
-                self._limits = robust_limits(source, least_rows=rows) if self.robust else None
-            else:
+            if before is None or not self.robust:
+                self._limits = None
+            if self.robust and self._limits is None:
+                self._limits = robust_limits(source, least_rows=_LEAST_ROWS)
+            if before is not None:
+                self._limits = fitting_limits(before, self._limits, missing=settings.missing)
                 diagnostics.outliers = self.diagnostics_.outliers
                 diagnostics.outlying_cells = self.diagnostics_.outlying_cells
             source, settings = restricted(source, settings, self._limits, diagnostics)

@@ -1,12 +1,14 @@
 """Moments that grow batch by batch, in memory or where the chunks of a Dask array are."""
 
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoralg.mixtures.cell_limits import CellLimits
 from tensoralg.mixtures.dask_rows import DaskRows
 from tensoralg.mixtures.fitting import Settings
 from tensoralg.mixtures.moment_count import check_moments_fit
@@ -14,7 +16,7 @@ from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.rows import RowSource, summarise
 from tensoralg.mixtures.split_moments import SplitMomentAccumulator
 
-__all__ = ["with_rows"]
+__all__ = ["fitting_limits", "with_rows"]
 
 Array = NDArray[Any]
 
@@ -62,6 +64,40 @@ def with_rows(
             result, dtype = copy(accumulator), X.dtype
         result.update(X, sample_weight=weights)
     return _kept(result), dtype
+
+
+def fitting_limits(
+    accumulator: MomentAccumulator, limits: CellLimits | None, *, missing: bool
+) -> CellLimits | None:
+    """Bring limits of far cells in line with the moments seen so far.
+
+    Parameters
+    ----------
+    accumulator : MomentAccumulator
+        The moments.
+    limits : CellLimits or None
+        Of the rows to add.
+    missing : bool
+        Whether cells of these rows may be missing.
+
+    Returns
+    -------
+    CellLimits or None
+        Where the moments cannot leave out single cells, limits that leave out whole rows.
+
+    Raises
+    ------
+    ValueError
+        Cells may be missing now, but the moments were begun without that.
+    """
+    if accumulator.missing:
+        return limits
+    if missing:
+        raise ValueError(
+            "missing=True, but the moments so far were begun with missing=False, which cannot "
+            "take up missing cells: begin anew with another estimator"
+        )
+    return limits and replace(limits, cells=False)
 
 
 def _kept(accumulator: MomentAccumulator | None) -> MomentAccumulator:

@@ -110,6 +110,8 @@ class MixtureInference(MixtureDensity):
         """
         check_is_fitted(self)
         method = self._checked_method(X, method)
+        if len(self._columns()) == 0:
+            raise ValueError("every column was constant: nothing was estimated from the rows")
         check_size(len(self.weights_), len(self._columns()))
         if method == "jackknife":
             result = self._jackknife(X, sample_weight, blocks)
@@ -148,6 +150,8 @@ class MixtureInference(MixtureDensity):
 
         Raises
         ------
+        TypeError
+            Accumulators: the test needs rows.
         ValueError
             As `standard_errors`; or a fit of moments alone with missing cells.
 
@@ -167,6 +171,8 @@ class MixtureInference(MixtureDensity):
         check_is_fitted(self)
         self._refuse_missing_moments("moment_test")
         columns = self._columns()
+        if len(columns) == 0:
+            raise ValueError("every column was constant: there are no moments to compare")
         check_size(len(self.weights_), len(columns))
         equations, shift, scale = self._equations()
         source = rows_to_read(self, X, sample_weight)
@@ -207,18 +213,23 @@ class MixtureInference(MixtureDensity):
         mixture, floored, shift, scale = self._standardised()
         if not self._from_moments():
             return LikelihoodEquations(mixture, floored, missing=self._has_gaps()), shift, scale
-        if self.diagnostics_.start not in ("algebraic", "least squares"):
-            raise ValueError(
-                f"this moment estimate (start {self.diagnostics_.start!r}) has no formula for its "
-                "standard errors; fit with polish='em'"
-            )
+        self._refuse_read_out()
         noise = float(np.nan_to_num(self.diagnostics_.moment_residual))
         order = self.diagnostics_.order
         return MomentEquations(mixture, floored, order=order, noise=noise), shift, scale
 
+    def _refuse_read_out(self) -> None:
+        """Refuse moment estimates that solve no equations in the moments."""
+        if self._from_moments() and self.diagnostics_.start not in ("algebraic", "least squares"):
+            raise ValueError(
+                f"this moment estimate (start {self.diagnostics_.start!r}) has no formula for its "
+                "standard errors; fit with polish='em'"
+            )
+
     def _checked_method(self, X: Any, method: str) -> str:
         if method not in _METHODS:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}")
+        self._refuse_read_out()
         blocks_given = _are_accumulators(X)
         if method == "auto":
             averaged = self._has_gaps() and self._from_moments()
@@ -257,6 +268,7 @@ class MixtureInference(MixtureDensity):
             if not is_count(blocks, _LEAST_BLOCKS):
                 raise ValueError(f"blocks must be an integer >= {_LEAST_BLOCKS}; got {blocks!r}")
             source = rows_to_read(self, X, sample_weight)
+            order = 2 if len(mixture.weights) == 1 else order  # all that one component reads
             parts = accumulate_blocks(
                 source(), int(blocks), shift, scale, order, missing=self._has_gaps()
             )

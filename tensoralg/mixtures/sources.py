@@ -7,6 +7,7 @@ from sklearn.utils.validation import validate_data
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.mixtures.dask_rows import DaskRows, as_dask_array, is_dask
+from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.rows import Chunk, RowSource, is_chunked
 from tensoralg.mixtures.validation import (
     check_cells,
@@ -72,6 +73,13 @@ def rows_to_add(estimator: Any, X: Any, sample_weight: Any, columns: int | None)
     -------
     RowSource
         The rows; those without any cell are left out.
+
+    Raises
+    ------
+    TypeError
+        An iterable of chunks.
+    ShapeError
+        Another number of columns.
     """
     if is_dask(X):
         estimator.__dict__.pop("feature_names_in_", None)
@@ -79,6 +87,11 @@ def rows_to_add(estimator: Any, X: Any, sample_weight: Any, columns: int | None)
         if columns is not None and X.shape[1] != columns:
             raise ShapeError(f"X has {X.shape[1]} features, but {columns} were seen before")
         return DaskRows(X, sample_weight, missing=bool(estimator.missing))
+    if is_chunked(X):
+        raise TypeError(
+            f"partial_fit takes one array of rows at a time; got {type(X).__name__}: call it for "
+            "every chunk, or give the chunks to fit"
+        )
     return RowSource.from_checked(*weighted_rows(estimator, X, sample_weight, reset=not columns))
 
 
@@ -96,6 +109,10 @@ def rows_to_read(estimator: Any, X: Any, sample_weight: Any) -> RowSource:
         The rows that the fit would read: far ones are left out by the limits of the fit.
     """
     width = estimator.means_.shape[1]
+    if isinstance(X, MomentAccumulator) or (
+        isinstance(X, (list, tuple)) and any(isinstance(part, MomentAccumulator) for part in X)
+    ):
+        raise TypeError("X must be rows here; got a MomentAccumulator, alone or among other things")
     if is_dask(X):
         X = as_dask_array(X)
         if X.shape[1] != width:

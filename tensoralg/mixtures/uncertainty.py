@@ -44,7 +44,8 @@ class StandardErrors:
         floor, which are then taken as known.
     joint : ndarray of shape (r (2 d + 1), r (2 d + 1))
         Covariance matrix of all parameters: weights, means row by row, variances row by row;
-        for differences of parameters. Zero where nothing was estimated.
+        for differences of parameters. Zero where nothing was estimated; infinite or 0 where a
+        product of units is beyond the range of numbers, which spares the standard errors.
     method : str
         "sandwich" or "jackknife".
     rows : float
@@ -90,10 +91,12 @@ class StandardErrors:
         unit = np.tile(scale[columns], r)
         unit = np.concatenate([np.ones(r), unit, unit**2])
         full = np.zeros((r * (2 * d + 1),) * 2)
-        full[np.ix_(place, place)] = joint * unit * unit[:, None]
-        error = np.sqrt(np.maximum(np.diag(full), 0.0))
-        estimated = np.diag(full) > 0
-        rest = np.where(estimated, error, np.nan)[r:].reshape(2, r, d)
+        with np.errstate(over="ignore", under="ignore"):
+            full[np.ix_(place, place)] = joint * unit * unit[:, None]
+            # roots first: squares of the units may leave the range of numbers
+            error = np.zeros(len(full))
+            error[place] = np.sqrt(np.maximum(np.diag(joint), 0.0)) * unit
+        rest = np.where(error > 0, error, np.nan)[r:].reshape(2, r, d)
         return cls(error[:r], rest[0], rest[1], full, method, rows)
 
 
