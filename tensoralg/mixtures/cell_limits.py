@@ -65,6 +65,15 @@ class CellLimits:
             hide_outside(X, labels, self.lower, self.upper)
         return X, weights
 
+    @property
+    def spread(self) -> Array:
+        """Robust standard deviation of each column, the largest of all components."""
+        return np.asarray(np.maximum(self.below, self.above).max(axis=0))
+
+    def left_out(self, X: Array) -> NDArray[np.bool_]:
+        """Tell which rows are left out."""
+        return np.asarray(self._far(X, self.labels(X)) > self._most(X))
+
     def tally(self, number: int, X: Array, weights: Array | None) -> Array:
         """Count rows, their weight, rows with far cells and mostly far ones, and hidden cells."""
         w = np.ones(len(X)) if weights is None else weights

@@ -8,6 +8,8 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from tensoralg.gpu.namespaces import to_numpy
+from tensoralg.mixtures.chunked_rows import is_device_array
 from tensoralg.mixtures.dask_rows import is_dask
 from tensoralg.mixtures.scoring import Scorer, lazily, total_score
 from tensoralg.mixtures.validation import check_cells, is_count, positive_rows, refuse_dtype
@@ -43,12 +45,22 @@ class MixtureDensity(DensityMixin, BaseEstimator):
         tags.input_tags.allow_nan = bool(self.missing)
         return tags
 
+    def _validated(self, X: Any) -> Array:
+        """Return rows of real numbers in host memory, of the width of the fit."""
+        refuse_dtype(X)
+        return np.asarray(
+            validate_data(
+                self,
+                to_numpy(X) if is_device_array(X) else X,
+                dtype=[np.float64, np.float32],
+                ensure_all_finite=False,
+                reset=False,
+            )
+        )
+
     def _rows(self, X: Any) -> Array:
         check_is_fitted(self)
-        refuse_dtype(X)
-        X = validate_data(
-            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
-        )
+        X = self._validated(X)
         check_cells(X, np.arange(len(X)), missing=bool(self.missing))
         return np.ascontiguousarray(X)
 
@@ -104,10 +116,7 @@ class MixtureDensity(DensityMixin, BaseEstimator):
         if sample_weight is None:
             scores = scorer.log_density(self._rows(X))
             return float(scores.sum()), float(len(scores))
-        refuse_dtype(X)
-        X = validate_data(
-            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
-        )
+        X = self._validated(X)
         rows, weights = positive_rows(X, sample_weight)
         check_cells(X[rows], rows, missing=bool(self.missing))
         assert weights is not None

@@ -156,14 +156,15 @@ class DiagonalGaussianMixture(MixtureInference):
 
         Parameters
         ----------
-        X : array_like of shape (N, d), Dask array, or iterable of 2-D chunks
+        X : array_like of shape (N, d), Dask array, array on a device, or iterable of 2-D chunks
             Rows. An iterable that can be read once only is not polished: a warning says so. Of a
-            Dask array only sums travel, on the scheduler that is in force.
+            Dask array only sums travel, on the scheduler that is in force. An array on a device
+            (CuPy, torch) is copied to the host block by block, once for each pass over the rows.
         y : None
             Ignored.
         sample_weight : array_like or Dask array of shape (N,), optional
-            Nonnegative; weight 3 equals the row three times, 0 equals deletion. Not with an
-            iterable of chunks.
+            Nonnegative; weight 3 equals the row three times, 0 equals deletion. With chunks: one
+            number for each row of all of them, or an iterable with an array for each chunk.
 
         Returns
         -------

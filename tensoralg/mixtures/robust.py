@@ -25,6 +25,7 @@ _REPORTED = 50.0  # beyond which a row is counted when nothing is left out
 _SAMPLE = 20_000  # rows from which the limits are taken
 _REPORT_SAMPLE, _REPORT_CELLS = 10_000, 2**20  # less where they only serve a count
 _MANY = 0.1  # share of rows with far cells above which the other cells of such rows are kept
+_GROUP = 10  # distinct rows left out that may be a component
 _ALARMING = 0.2  # share of rows whose loss deserves a warning
 
 
@@ -139,11 +140,13 @@ def restricted(
         return source, settings
     tally = source.over_chunks(limits.tally, np.add)
     if tally is not None:
-        _report(tally, limits, diagnostics)
+        _report(tally, source, limits, diagnostics)
     return source.kept(limits.keep), replace(settings, missing=settings.missing or limits.cells)
 
 
-def _report(tally: Array, limits: CellLimits, diagnostics: FitDiagnostics) -> None:
+def _report(
+    tally: Array, source: RowSource, limits: CellLimits, diagnostics: FitDiagnostics
+) -> None:
     """Add up what is left out, and warn where it is much."""
     rows, weight, lost, lost_weight, wild, wild_weight, cells = tally.tolist()
     if limits.cells:
@@ -156,6 +159,31 @@ def _report(tally: Array, limits: CellLimits, diagnostics: FitDiagnostics) -> No
             f"{lost_weight / weight:.0%} of the weight: where they belong to components, fit "
             "with robust=False"
         )
+    elif int(lost) >= _GROUP and (centre := _group_left_out(source, limits)) is not None:
+        where = ", ".join(f"{value:.4g}" for value in centre[:3])
+        warn(
+            f"robust=True leaves out {int(lost)} of {int(rows)} rows, most of which lie close "
+            f"together, around ({where}{', ...' if len(centre) > 3 else ''}): where they are a "
+            "component, fit with robust=False"
+        )
+
+
+def _group_left_out(source: RowSource, limits: CellLimits) -> NDArray[np.float64] | None:
+    """Return the centre of the rows left out if they lie as close together as the others do."""
+    sample = source.sample(np.random.default_rng(0), _SAMPLE)
+    if sample is None:
+        return None
+    X = sample[0][limits.left_out(sample[0])]
+    if len(X) < _GROUP:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # columns without any cell
+        centre = np.asarray(np.nanmedian(X, axis=0), dtype=np.float64)
+        deviation = np.nanmedian(np.abs(X - centre), axis=0)
+    unit = limits.spread
+    close = np.isfinite(unit)
+    apart = bool(limits.left_out(centre[None])[0])  # heavy tails lie around everything
+    return centre if apart and close.any() and (deviation <= unit)[close].all() else None
 
 
 def _count_far_rows(source: RowSource, diagnostics: FitDiagnostics) -> None:

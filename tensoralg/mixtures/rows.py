@@ -89,9 +89,10 @@ class ColumnSummary:
 
     @property
     def spread(self) -> Array:
-        """Range of each column; 0 where the column is constant up to rounding."""
+        """Range of each column; 0 where it is constant up to rounding, infinite beyond numbers."""
         with np.errstate(over="ignore"):
             extent = self.maximum - self.minimum
+        extent = np.where(np.isfinite(self.variance), extent, np.inf)  # sums of squares overflow
         rounding = 1e3 * np.finfo(np.float64).eps * np.abs(self.mean)
         same = self.constant & (extent <= rounding) & np.isfinite(extent)
         return np.asarray(np.where(same, 0.0, extent))
@@ -208,7 +209,7 @@ class RowSource:
     @classmethod
     def from_chunks(cls, X: Iterable[Any], check: Callable[[Any], Chunk]) -> "RowSource":
         """Chunks that are checked as they come."""
-        once = isinstance(X, Iterator)
+        once = isinstance(X, Iterator) or getattr(X, "once", False)
         return cls(lambda: X, check, again=not once)
 
     def __call__(self) -> Iterator[Chunk]:

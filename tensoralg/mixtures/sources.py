@@ -6,7 +6,9 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.mixtures.dask_rows import DaskRows, as_dask_array, is_dask
+from tensoralg.gpu.namespaces import to_numpy
+from tensoralg.mixtures.chunked_rows import DeviceChunks, WeightedChunks, is_device_array
+from tensoralg.mixtures.dask_rows import DaskRows, as_dask_array, checked_block, is_dask
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.rows import Chunk, RowSource, is_chunked
 from tensoralg.mixtures.validation import (
@@ -27,10 +29,10 @@ def rows_to_fit(estimator: Any, X: Any, sample_weight: Any) -> RowSource:
     ----------
     estimator : DiagonalGaussianMixture
         With `missing`, `robust` and `n_components`.
-    X : array_like, Dask array or iterable of 2-D chunks
+    X : array_like, Dask array, array on a device, or iterable of 2-D chunks
         Rows.
     sample_weight : array_like, Dask array or None
-        Weights.
+        Weights; with chunks, one for each row of all chunks, or an array for each chunk.
 
     Returns
     -------
@@ -40,15 +42,14 @@ def rows_to_fit(estimator: Any, X: Any, sample_weight: Any) -> RowSource:
     Raises
     ------
     ValueError
-        Bad data; weights with an iterable; ``robust=True`` with rows that can be read only once.
+        Bad data; ``robust=True`` with rows that can be read only once.
     """
     if is_dask(X):
         estimator.__dict__.pop("feature_names_in_", None)
         return DaskRows(as_dask_array(X), sample_weight, missing=bool(estimator.missing))
-    if is_chunked(X):
-        _refuse_weights(sample_weight)
+    if is_device_array(X) or is_chunked(X):
         estimator.__dict__.pop("feature_names_in_", None)  # chunks have none
-        source = RowSource.from_chunks(X, check_chunk(estimator))
+        source = _chunk_source(estimator, X, sample_weight)
         if estimator.robust and not source.again:
             raise ValueError(
                 "robust=True reads X twice, first for medians and then for the moments, but X is "
@@ -118,17 +119,8 @@ def rows_to_read(estimator: Any, X: Any, sample_weight: Any) -> RowSource:
         if X.shape[1] != width:
             raise ShapeError(f"X has {X.shape[1]} columns; the mixture has {width}")
         source: RowSource = DaskRows(X, sample_weight, missing=bool(estimator.missing))
-    elif is_chunked(X):
-        _refuse_weights(sample_weight)
-        check = check_chunk(estimator)
-
-        def checked(chunk: Any) -> Chunk:
-            rows, weights = check(chunk)
-            if rows.shape[1] != width:
-                raise ShapeError(f"a chunk has {rows.shape[1]} columns; the mixture has {width}")
-            return rows, weights
-
-        source = RowSource.from_chunks(X, checked)
+    elif is_device_array(X) or is_chunked(X):
+        source = _chunk_source(estimator, X, sample_weight, width)
     else:
         source = RowSource.from_checked(*weighted_rows(estimator, X, sample_weight, reset=False))
     limits = estimator._limits
@@ -154,6 +146,9 @@ def weighted_rows(estimator: Any, X: Any, sample_weight: Any, *, reset: bool) ->
     X : ndarray of shape (n, d), float64 or float32
     sample_weight : ndarray of shape (n,) or None
     """
+    if is_device_array(X):
+        X = to_numpy(X)
+        sample_weight = None if sample_weight is None else to_numpy(sample_weight)
     refuse_dtype(X)
     X = validate_data(
         estimator, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=reset
@@ -167,6 +162,25 @@ def weighted_rows(estimator: Any, X: Any, sample_weight: Any, *, reset: bool) ->
     return np.ascontiguousarray(X), weights
 
 
-def _refuse_weights(sample_weight: Any) -> None:
+def _chunk_source(
+    estimator: Any, X: Any, sample_weight: Any, width: int | None = None
+) -> RowSource:
+    """Read chunks, or blocks of an array on a device, beside their weights."""
+    chunks = DeviceChunks(X) if is_device_array(X) else X
     if sample_weight is not None:
-        raise ValueError("sample_weight cannot be combined with an iterable of chunks")
+        chunks = WeightedChunks(chunks, sample_weight)
+    missing, check = bool(estimator.missing), check_chunk(estimator)
+
+    def checked(chunk: Any) -> Chunk:
+        rows, weights = chunk if isinstance(chunks, WeightedChunks) else (chunk, None)
+        if weights is None:
+            rows, weights = check(rows)
+        else:
+            refuse_dtype(rows)
+            rows, weights = checked_block(rows, weights, missing=missing)
+            check(rows)  # one width
+        if width is not None and rows.shape[1] != width:
+            raise ShapeError(f"a chunk has {rows.shape[1]} columns; the mixture has {width}")
+        return rows, weights
+
+    return RowSource.from_chunks(chunks, checked)

@@ -146,11 +146,6 @@ def check_rows(estimator: Any, X: Any, sample_weight: Any) -> tuple[Array, Array
     X : ndarray of shape (n, d), float64 or float32
     sample_weight : ndarray of shape (n,) or None
     """
-    if not isinstance(X, np.ndarray) and hasattr(X, "__array_namespace__"):
-        raise TypeError(
-            f"X is a {type(X).__module__}.{type(X).__name__}: fit takes NumPy arrays; feed a "
-            "MomentAccumulator with device arrays and call fit_moments, or convert X first"
-        )
     refuse_dtype(X)
     _refuse_one_row(X, estimator.n_components)
     X = validate_data(

@@ -289,3 +289,13 @@ def test_case_20_one_row_far_away(far: float, others: int) -> None:
     assert model.diagnostics_.outliers == 1
     plain = fitted(X)
     assert plain.diagnostics_.outliers == 1
+
+
+@pytest.mark.parametrize("components", [1, 2, 9])
+def test_columns_whose_squares_sum_to_no_number_are_named(components):
+    X = 1e153 * np.random.default_rng(5).normal(2.0, 1.0, (2000, 3))
+    X[:, 0] *= 1e-153
+    for fit in ("fit", "partial_fit"):
+        model = DiagonalGaussianMixture(components, random_state=0)
+        with pytest.raises(ValueError, match=r"column 1 of X spreads over .* rescale"):
+            getattr(model, fit)(X)

@@ -138,9 +138,7 @@ def test_wrong_weights(weight: Array, words: str) -> None:
         fitted(X, sample_weight=weight)
 
 
-def test_weights_and_medians_do_not_go_with_chunks() -> None:
-    with pytest.raises(ValueError, match="sample_weight cannot be combined"):
-        fitted([X], sample_weight=np.ones(1000))
+def test_medians_do_not_go_with_rows_that_are_read_once() -> None:
     with pytest.raises(ValueError, match=r"robust=True reads X twice.*read only once"):
         fitted(iter([X]), robust=True)
 
