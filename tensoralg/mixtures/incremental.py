@@ -15,6 +15,7 @@ from tensoralg.mixtures.moment_count import check_moments_fit
 from tensoralg.mixtures.moments import MomentAccumulator
 from tensoralg.mixtures.rows import RowSource, summarise
 from tensoralg.mixtures.split_moments import SplitMomentAccumulator
+from tensoralg.mixtures.validation import check_spread
 
 __all__ = ["fitting_limits", "with_rows"]
 
@@ -117,6 +118,7 @@ def _empty_like(
     if accumulator is None:
         check_moments_fit(X.shape[1], settings.order)
         first = summarise(X, weights)
+        check_spread(first.spread, X.dtype)
         kind = SplitMomentAccumulator if settings.automatic else MomentAccumulator
         shift, scale = first.mean, first.scale
         powers, missing, order = settings.form == "power", settings.missing, settings.order
