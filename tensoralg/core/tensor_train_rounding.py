@@ -1,0 +1,357 @@
+"""Rounding: smaller ranks for a tensor train, within a tolerance, a rank or a size.
+
+A train is made right-orthogonal, then a sweep of singular value decompositions from left to right
+cuts every bond [1]_. The errors of the bonds are orthogonal to each other, so their squares add up
+exactly: what one bond leaves of the tolerance goes to those after it.
+
+References
+----------
+.. [1] I. V. Oseledets, "Tensor-train decomposition", SIAM J. Sci. Comput. 33 (2011), algorithm 2.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import array_api_compat
+
+from tensoralg.core.tensor_train_shapes import cap_ranks, count_parameters
+from tensoralg.core.tensor_train_unfoldings import (
+    adjoint,
+    left_unfolding,
+    right_unfolding,
+    times_power_of_two,
+    unit_scale,
+)
+
+__all__ = ["allocate_ranks", "bond_singular_values", "kept_rank", "round_cores"]
+
+
+def round_cores(
+    cores: Sequence[Any],
+    *,
+    rtol: float | None = None,
+    ranks: int | Sequence[int] | None = None,
+    max_parameters: int | None = None,
+    balance: bool = False,
+) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """Make the ranks of a train smaller.
+
+    Parameters
+    ----------
+    cores : sequence of array, shapes (r_{k-1}, ..., r_k)
+        The train, of the matrix form or not. Cores in half precision are rounded in float32.
+    rtol : float, optional
+        Largest error in the Frobenius norm, relative to the tensor.
+    ranks : int or sequence of int, optional
+        Largest ranks: one for every bond, d - 1 for the inner bonds or d + 1 for all.
+    max_parameters : int, optional
+        Largest number of entries of all cores; at least that of all ranks 1 is needed. Singular
+        values are given up in the order of what they contribute for every entry they cost.
+    balance : bool, default False
+        Spread the sizes: every bond's singular values are shared between the cores beside it and
+        all cores have the same root mean square. Otherwise all cores but the last are
+        left-orthogonal.
+
+    Returns
+    -------
+    cores : list of array, shapes (r'_{k-1}, ..., r'_k)
+        The rounded train. Without any limit only what is not above the rounding error of the
+        dtype is dropped. Ranks stay at least 1.
+    maps : list of (array, array), shapes (r'_{k-1}, r_{k-1}) and (r_k, r'_k)
+        Pairs (L_k, R_k) with ``new_core_k = L_k . core_k . R_k`` up to rounding error, to carry
+        along what belongs to the cores, such as the moments of an optimizer.
+
+    Raises
+    ------
+    ValueError
+        A negative or NaN tolerance, ranks below 1, or a number of parameters that not even
+        ranks 1 meet.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> twice = [np.ones((1, 3, 2)), np.ones((2, 3, 1))]
+    >>> cores, maps = round_cores(twice)
+    >>> [core.shape for core in cores], [(L.shape, R.shape) for L, R in maps]
+    ([(1, 3, 1), (1, 3, 1)], [((1, 1), (2, 1)), ((1, 2), (1, 1))])
+    """
+    if rtol is not None and not rtol >= 0:
+        raise ValueError(f"rtol must be at least 0; got {rtol}")
+    xp = array_api_compat.array_namespace(*cores)
+    sizes = [math.prod(core.shape[1:-1]) for core in cores]
+    caps = list(cap_ranks(sizes, ranks))
+    own = cores[0].dtype
+    cores = [_computing(xp, core) for core in cores]
+    if 0 in sizes:
+        return _empty(xp, cores, own)
+    sweep = _right_sweep(xp, cores)
+    if max_parameters is not None:
+        spectra = [[float(s) for s in bond] for bond in _spectra(xp, sweep)]
+        (limits,) = allocate_ranks([spectra], [sizes], max_parameters)
+        caps = [min(a, b) for a, b in zip(caps, limits, strict=True)]
+    new, maps = _cut(xp, sweep, caps, 0.0 if rtol is None else rtol, balance=balance)
+    cast = [xp.astype(core, own, copy=False) for core in new]
+    return cast, [tuple(xp.astype(m, own, copy=False) for m in pair) for pair in maps]
+
+
+def bond_singular_values(cores: Sequence[Any]) -> list[Any]:
+    """Singular values of all unfoldings of the tensor.
+
+    Parameters
+    ----------
+    cores : sequence of array, shapes (r_{k-1}, ..., r_k)
+        The train, of the matrix form or not.
+
+    Returns
+    -------
+    list of array
+        One for each of the d - 1 inner bonds, descending; the squares of each sum up to that of
+        the tensor's norm. Their number is at most the rank, less where the cores beside a bond
+        cannot fill it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cores = [np.diag([3.0, 4.0])[None], np.eye(2)[:, :, None]]
+    >>> [s.tolist() for s in bond_singular_values(cores)]
+    [[4.0, 3.0]]
+    """
+    xp = array_api_compat.array_namespace(*cores)
+    if any(0 in core.shape for core in cores):
+        real = xp.real(cores[0]) if xp.isdtype(cores[0].dtype, "complex floating") else cores[0]
+        return [xp.zeros((0,), dtype=real.dtype) for _ in cores[1:]]
+    sweep = _right_sweep(xp, [_computing(xp, core) for core in cores])
+    return [times_power_of_two(xp, s, sweep.exponent) for s in _spectra(xp, sweep)]
+
+
+def kept_rank(xp: Any, singular_values: Any, square: float, cap: int) -> tuple[int, float]:
+    """Decide how many singular values to keep.
+
+    Parameters
+    ----------
+    xp : module
+        Their namespace.
+    singular_values : array, shape (r,)
+        Descending, r at least 1.
+    square : float
+        Largest sum of squares of those that are dropped.
+    cap : int
+        Largest number that is kept.
+
+    Returns
+    -------
+    rank : int
+        At least 1.
+    dropped : float
+        Sum of squares of the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kept_rank(np, np.array([4.0, 1.0, 1.0]), 1.5, 9)
+    (2, 1.0)
+    """
+    wide = xp.astype(singular_values, xp.float64, copy=False)
+    tails = xp.cumulative_sum(xp.flip(wide * wide))  # sums of the last 1, 2, ... squares
+    droppable = int(xp.sum(xp.astype(tails <= square, xp.int64)))
+    count = int(wide.shape[0])
+    rank = max(1, min(count - droppable, cap))
+    return rank, float(tails[count - rank - 1]) if rank < count else 0.0
+
+
+def allocate_ranks(
+    spectra: Sequence[Sequence[Sequence[float]]],
+    sizes: Sequence[Sequence[int]],
+    max_parameters: int,
+) -> list[tuple[int, ...]]:
+    """Share one number of parameters among the bonds of one or many trains.
+
+    Parameters
+    ----------
+    spectra : sequence over trains of sequence over inner bonds of sequence of float
+        Singular values, descending, as `bond_singular_values` gives them; divide them by the
+        norm of their train where the trains' sizes should not count.
+    sizes : sequence over trains of sequence of int
+        Numbers of values of each train's d modes.
+    max_parameters : int
+        Largest number of entries of all cores together.
+
+    Returns
+    -------
+    list of tuple of int
+        For each train its d + 1 ranks.
+
+    Raises
+    ------
+    ValueError
+        Not even ranks 1 are within the number.
+
+    Notes
+    -----
+    Greedy: again and again the last singular value goes whose square is smallest for every entry
+    that its removal frees. A bond keeps at least rank 1.
+
+    Examples
+    --------
+    >>> allocate_ranks([[[2.0, 1.0]], [[3.0, 0.1]]], [[4, 4], [4, 4]], 24)
+    [(1, 2, 1), (1, 1, 1)]
+    """
+    least = sum(sum(train) for train in sizes)
+    if max_parameters < least:
+        raise ValueError(
+            f"max_parameters must be at least {least}, the number at ranks 1; got {max_parameters}"
+        )
+    squares = [[[float(s) ** 2 for s in bond] for bond in train] for train in spectra]
+    ranks = [[1, *(max(1, len(bond)) for bond in train), 1] for train in spectra]
+    counts = [count_parameters(s, r) for s, r in zip(sizes, ranks, strict=True)]
+    offers = [_cheapest(*each) for each in zip(squares, sizes, ranks, strict=True)]
+    while sum(counts) > max_parameters:
+        t = min(range(len(offers)), key=lambda train: offers[train])
+        ranks[t][offers[t][1]] -= 1
+        ranks[t] = list(cap_ranks(sizes[t], ranks[t]))
+        counts[t] = count_parameters(sizes[t], ranks[t])
+        offers[t] = _cheapest(squares[t], sizes[t], ranks[t])
+    return [tuple(r) for r in ranks]
+
+
+def _cheapest(
+    squares: Sequence[Sequence[float]], sizes: Sequence[int], ranks: Sequence[int]
+) -> tuple[float, int]:
+    """Smallest square that a bond of a train can give up for each entry freed, and the bond."""
+    offer = (math.inf, 0)
+    for k in range(1, len(ranks) - 1):
+        if ranks[k] > 1:
+            freed = ranks[k - 1] * sizes[k - 1] + sizes[k] * ranks[k + 1]
+            offer = min(offer, (squares[k - 1][ranks[k] - 1] / freed, k))
+    return offer
+
+
+class _RightSweep(NamedTuple):
+    """A train ``2**exponent * center . Q_2 ... Q_d`` with right-orthogonal Q and norm(center) ~ 1.
+
+    Core k, divided by ``2**powers[k]``, times ``bonds[k] * 2**shifts[k]`` is Q_k times the same of
+    the bond before it.
+    """
+
+    cores: list[Any]
+    powers: list[int]
+    center: Any
+    rows: list[Any]
+    bonds: list[Any]
+    shifts: list[int]
+    center_power: int
+
+    @property
+    def exponent(self) -> int:
+        """Power of two between the center and the tensor."""
+        return self.center_power + self.shifts[0] + sum(self.powers)
+
+
+def _computing(xp: Any, core: Any) -> Any:
+    """Return the core in a dtype that has factorizations."""
+    accepted = (xp.float32, xp.float64, xp.complex64, xp.complex128)
+    return core if core.dtype in accepted else xp.astype(core, xp.float32)
+
+
+def _empty(xp: Any, cores: list[Any], own: Any) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """Round a tensor without entries: ranks 1."""
+    last = len(cores) - 1
+    left = [xp.zeros((1, c.shape[0]), dtype=own) for c in cores]
+    right = [xp.zeros((c.shape[-1], 1), dtype=own) for c in cores]
+    left[0], right[last] = xp.ones((1, 1), dtype=own), xp.ones((1, 1), dtype=own)
+    new = [xp.zeros((1, *core.shape[1:-1], 1), dtype=own) for core in cores]
+    return new, list(zip(left, right, strict=True))
+
+
+def _right_sweep(xp: Any, cores: Sequence[Any]) -> _RightSweep:
+    """Orthogonalize from the right, keeping the factors that move between the cores."""
+    scaled = [unit_scale(xp, core) for core in cores]
+    one = xp.ones((1, 1), dtype=cores[0].dtype, device=array_api_compat.device(cores[0]))
+    bonds, shifts, rows = [one], [0], []
+    for core, _ in reversed(scaled[1:]):
+        product = right_unfolding(
+            xp,
+            xp.reshape(left_unfolding(xp, core) @ bonds[0], (*core.shape[:-1], bonds[0].shape[1])),
+        )
+        q, r = xp.linalg.qr(adjoint(xp, product))
+        rows.insert(0, adjoint(xp, q))
+        bond, shift = unit_scale(xp, adjoint(xp, r))
+        bonds.insert(0, bond)
+        shifts.insert(0, shift + shifts[0])
+    center, power = unit_scale(xp, left_unfolding(xp, scaled[0][0]) @ bonds[0])
+    return _RightSweep(
+        [core for core, _ in scaled], [p for _, p in scaled], center, rows, bonds, shifts, power
+    )
+
+
+def _spectra(xp: Any, sweep: _RightSweep) -> list[Any]:
+    """Singular values of every bond of the centered train."""
+    result, center = [], sweep.center
+    for k, rows in enumerate(sweep.rows):
+        _, s, v = xp.linalg.svd(center, full_matrices=False)
+        result.append(s)
+        center = _next_center(xp, s, v, rows, sweep.cores[k + 1])
+    return result
+
+
+def _next_center(xp: Any, s: Any, v: Any, rows: Any, core: Any) -> Any:
+    """Multiply what a cut leaves into the core after it; its left unfolding."""
+    pushed = (xp.astype(s, v.dtype)[:, None] * v) @ rows
+    columns = rows.shape[1] // math.prod(core.shape[1:-1])
+    return xp.reshape(pushed, (v.shape[0] * math.prod(core.shape[1:-1]), columns))
+
+
+def _cut(
+    xp: Any, sweep: _RightSweep, caps: Sequence[int], rtol: float, *, balance: bool
+) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """Cut every bond from left to right; new cores and their maps."""
+    cores, center = sweep.cores, sweep.center
+    total = float(xp.linalg.vector_norm(xp.astype(xp.abs(center), xp.float64))) ** 2
+    noise, left = float(xp.finfo(center.dtype).eps), rtol**2 * total
+    gram = sweep.bonds[-1]  # 1: how the new cores so far act on the given ones
+    new: list[Any] = []
+    maps: list[tuple[Any, Any]] = []
+    values: list[Any] = []
+    for k, rows in enumerate(sweep.rows):
+        u, s, v = xp.linalg.svd(center, full_matrices=False)
+        floor = total * noise**2 * max(center.shape)
+        rank, dropped = kept_rank(xp, s, max(floor, left / (len(cores) - 1 - k)), caps[k + 1])
+        left = max(0.0, left - dropped)
+        u, s, v = u[:, :rank], s[:rank], v[:rank, :]
+        # a zero tensor has nothing to divide by
+        inverse = xp.where(s > 0, 1 / xp.where(s > 0, s, xp.ones_like(s)), xp.zeros_like(s))
+        right = (sweep.bonds[k] @ adjoint(xp, v)) * xp.astype(inverse, v.dtype)[None, :]
+        power = sweep.shifts[k] - sweep.center_power - sweep.shifts[0] - sweep.powers[k]
+        maps.append((gram, times_power_of_two(xp, right, power)))
+        new.append(xp.reshape(u, (gram.shape[0], *cores[k].shape[1:-1], rank)))
+        values.append(s)
+        moved = xp.reshape(gram @ right_unfolding(xp, cores[k]), (u.shape[0], cores[k].shape[-1]))
+        gram = adjoint(xp, u) @ moved
+        center = _next_center(xp, s, v, rows, cores[k + 1])
+    last = xp.reshape(center, (gram.shape[0], *cores[-1].shape[1:]))
+    new.append(times_power_of_two(xp, last, sweep.exponent))
+    factor = times_power_of_two(xp, sweep.bonds[-1], sum(sweep.powers[:-1]))
+    maps.append((gram, factor))
+    return _balanced(xp, new, maps, values) if balance and total > 0 else (new, maps)
+
+
+def _balanced(
+    xp: Any, cores: list[Any], maps: list[tuple[Any, Any]], values: Sequence[Any]
+) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """Share singular values between the cores beside their bonds; equal root mean squares."""
+    roots = [xp.astype(xp.sqrt(s), cores[0].dtype) for s in values]
+    one = xp.ones((1,), dtype=cores[0].dtype, device=array_api_compat.device(cores[0]))
+    new, moved = [], []
+    for core, (left, right), a, b in zip(cores, maps, [one, *roots], [*roots, one], strict=True):
+        rows = (-1, *(1,) * (core.ndim - 1))
+        new.append(core * b / xp.reshape(a, rows))
+        moved.append((left / a[:, None], right * b))
+    sizes = [float(xp.linalg.vector_norm(core)) / math.sqrt(math.prod(core.shape)) for core in new]
+    logarithms = [math.log(size) for size in sizes]
+    mean = sum(logarithms) / len(logarithms)
+    factors = [math.exp(mean - logarithm) for logarithm in logarithms]
+    return (
+        [core * f for core, f in zip(new, factors, strict=True)],
+        [(left, right * f) for (left, right), f in zip(moved, factors, strict=True)],
+    )
