@@ -13,6 +13,8 @@ _HOME = {
     "KruskalTensor": "tensoralg.core.kruskal_tensor",
     "SymmetricDecomposition": "tensoralg.core.decompositions",
     "SymmetricTensor": "tensoralg.core.symmetric_tensor",
+    "TensorTrain": "tensoralg.core.tensor_train",
+    "TensorTrainMatrix": "tensoralg.core.tensor_train",
     "load": "tensoralg.core.persistence",
     "save": "tensoralg.core.persistence",
 }
@@ -23,6 +25,8 @@ __all__ = [
     "KruskalTensor",
     "SymmetricDecomposition",
     "SymmetricTensor",
+    "TensorTrain",
+    "TensorTrainMatrix",
     "__version__",
     "completely_positive",
     "errors",

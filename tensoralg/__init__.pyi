@@ -12,5 +12,7 @@ from tensoralg.core.kruskal_tensor import KruskalTensor as KruskalTensor
 from tensoralg.core.persistence import load as load
 from tensoralg.core.persistence import save as save
 from tensoralg.core.symmetric_tensor import SymmetricTensor as SymmetricTensor
+from tensoralg.core.tensor_train import TensorTrain as TensorTrain
+from tensoralg.core.tensor_train import TensorTrainMatrix as TensorTrainMatrix
 
 __version__: str

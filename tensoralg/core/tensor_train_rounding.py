@@ -24,7 +24,13 @@ from tensoralg.core.tensor_train_unfoldings import (
     unit_scale,
 )
 
-__all__ = ["allocate_ranks", "bond_singular_values", "kept_rank", "round_cores"]
+__all__ = [
+    "allocate_ranks",
+    "bond_singular_values",
+    "check_tolerance",
+    "kept_rank",
+    "round_cores",
+]
 
 
 def round_cores(
@@ -76,8 +82,7 @@ def round_cores(
     >>> [core.shape for core in cores], [(L.shape, R.shape) for L, R in maps]
     ([(1, 3, 1), (1, 3, 1)], [((1, 1), (2, 1)), ((1, 2), (1, 1))])
     """
-    if rtol is not None and not rtol >= 0:
-        raise ValueError(f"rtol must be at least 0; got {rtol}")
+    check_tolerance(rtol)
     xp = array_api_compat.array_namespace(*cores)
     sizes = [math.prod(core.shape[1:-1]) for core in cores]
     caps = list(cap_ranks(sizes, ranks))
@@ -123,6 +128,27 @@ def bond_singular_values(cores: Sequence[Any]) -> list[Any]:
         return [xp.zeros((0,), dtype=real.dtype) for _ in cores[1:]]
     sweep = _right_sweep(xp, [_computing(xp, core) for core in cores])
     return [times_power_of_two(xp, s, sweep.exponent) for s in _spectra(xp, sweep)]
+
+
+def check_tolerance(rtol: float | None) -> None:
+    """Raise unless a relative tolerance is None or a number of at least 0.
+
+    Parameters
+    ----------
+    rtol : float or None
+        The tolerance.
+
+    Raises
+    ------
+    ValueError
+        A negative number or NaN.
+
+    Examples
+    --------
+    >>> check_tolerance(1e-3)
+    """
+    if rtol is not None and not rtol >= 0:
+        raise ValueError(f"rtol must be at least 0; got {rtol}")
 
 
 def kept_rank(xp: Any, singular_values: Any, square: float, cap: int) -> tuple[int, float]:
@@ -268,7 +294,8 @@ def _right_sweep(xp: Any, cores: Sequence[Any]) -> _RightSweep:
     """Orthogonalize from the right, keeping the factors that move between the cores."""
     scaled = [unit_scale(xp, core) for core in cores]
     one = xp.ones((1, 1), dtype=cores[0].dtype, device=array_api_compat.device(cores[0]))
-    bonds, shifts, rows = [one], [0], []
+    bonds, shifts = [one], [0]
+    rows: list[Any] = []
     for core, _ in reversed(scaled[1:]):
         product = right_unfolding(
             xp,

@@ -162,7 +162,7 @@ def _as_all_bonds(modes: int, ranks: int | Sequence[int] | None) -> list[int | N
     """One wanted rank for each of the d + 1 bonds, None where nothing is asked."""
     if ranks is None:
         return [None] * (modes + 1)
-    if not isinstance(ranks, Sequence) and not hasattr(ranks, "__len__"):
+    if isinstance(ranks, int) or not hasattr(ranks, "__len__"):
         return [positive_integer("ranks", ranks)] * (modes + 1)
     given: list[int | None] = [positive_integer(f"ranks[{k}]", r) for k, r in enumerate(ranks)]
     if len(given) == modes + 1:

@@ -1,0 +1,123 @@
+"""Tensor trains of dense arrays by successive singular value decompositions.
+
+References
+----------
+.. [1] I. V. Oseledets, "Tensor-train decomposition", SIAM J. Sci. Comput. 33 (2011), algorithm 1.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import array_api_compat
+
+from tensoralg.core.tensor_train_rounding import check_tolerance, kept_rank
+from tensoralg.core.tensor_train_shapes import cap_ranks
+from tensoralg.core.tensor_train_unfoldings import times_power_of_two, unit_scale
+
+__all__ = ["dense_to_cores", "dense_to_matrix_cores"]
+
+
+def dense_to_cores(
+    array: Any, *, rtol: float | None = None, ranks: int | Sequence[int] | None = None
+) -> list[Any]:
+    """Decompose a dense array into a tensor train (TT-SVD [1]_).
+
+    Parameters
+    ----------
+    array : array, shape (n_1, .., n_d)
+        Real or complex, finite.
+    rtol : float, optional
+        Largest error in the Frobenius norm, relative to the array.
+    ranks : int or sequence of int, optional
+        Largest ranks: one for every bond, d - 1 for the inner bonds or d + 1 for all.
+
+    Returns
+    -------
+    list of array, shapes (r_{k-1}, n_k, r_k)
+        All but the last are left-orthogonal. Without any limit only what is not above the
+        rounding error of the dtype is dropped.
+
+    Raises
+    ------
+    ValueError
+        A negative or NaN tolerance, or ranks below 1.
+
+    References
+    ----------
+    .. [1] I. V. Oseledets, "Tensor-train decomposition", SIAM J. Sci. Comput. 33 (2011),
+       algorithm 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [core.shape for core in dense_to_cores(np.ones((4, 5, 6)))]
+    [(1, 4, 1), (1, 5, 1), (1, 6, 1)]
+    """
+    check_tolerance(rtol)
+    xp = array_api_compat.array_namespace(array)
+    shape = tuple(array.shape)
+    caps = cap_ranks(shape, ranks)
+    if 0 in shape:
+        device = array_api_compat.device(array)
+        return [xp.zeros((1, n, 1), dtype=array.dtype, device=device) for n in shape]
+    rest, exponent = unit_scale(xp, array)
+    total = float(xp.linalg.vector_norm(xp.astype(xp.abs(rest), xp.float64))) ** 2
+    left, noise = (rtol or 0.0) ** 2 * total, float(xp.finfo(array.dtype).eps)
+    cores, rank = [], 1
+    for k, n in enumerate(shape[:-1]):
+        rest = xp.reshape(rest, (rank * n, math.prod(shape[k + 1 :])))
+        u, s, v = xp.linalg.svd(rest, full_matrices=False)
+        floor = total * noise**2 * max(rest.shape)
+        square = max(floor, left / (len(shape) - 1 - k))
+        before, (rank, dropped) = rank, kept_rank(xp, s, square, caps[k + 1])
+        left = max(0.0, left - dropped)
+        cores.append(xp.reshape(u[:, :rank], (before, n, rank)))
+        rest = xp.astype(s[:rank], v.dtype)[:, None] * v[:rank, :]
+    last = xp.reshape(rest, (rank, shape[-1], 1))
+    return [*cores, times_power_of_two(xp, last, exponent)]
+
+
+def dense_to_matrix_cores(
+    array: Any,
+    row_shape: Sequence[int],
+    column_shape: Sequence[int],
+    *,
+    rtol: float | None = None,
+    ranks: int | Sequence[int] | None = None,
+) -> list[Any]:
+    """Decompose a dense matrix into a tensor train of matrix form.
+
+    Parameters
+    ----------
+    array : array, shape (prod(row_shape), prod(column_shape))
+        Real or complex, finite.
+    row_shape, column_shape : sequence of int
+        The modes into which rows and columns are split, the slowest first; equally many.
+    rtol : float, optional
+        Largest error in the Frobenius norm, relative to the matrix.
+    ranks : int or sequence of int, optional
+        Largest ranks: one for every bond, d - 1 for the inner bonds or d + 1 for all.
+
+    Returns
+    -------
+    list of array, shapes (r_{k-1}, rows_k, columns_k, r_k)
+        As from `dense_to_cores` of the matrix with the modes of rows and columns paired.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [core.shape for core in dense_to_matrix_cores(np.eye(6), (2, 3), (2, 3))]
+    [(1, 2, 2, 1), (1, 3, 3, 1)]
+    """
+    xp = array_api_compat.array_namespace(array)
+    d = len(row_shape)
+    tensor = xp.reshape(array, (*row_shape, *column_shape))
+    tensor = xp.permute_dims(tensor, tuple(axis for k in range(d) for axis in (k, d + k)))
+    pairs = list(zip(row_shape, column_shape, strict=True))
+    paired = xp.reshape(tensor, tuple(m * n for m, n in pairs))
+    cores = dense_to_cores(paired, rtol=rtol, ranks=ranks)
+    return [
+        xp.reshape(core, (core.shape[0], *pair, core.shape[-1]))
+        for core, pair in zip(cores, pairs, strict=True)
+    ]
