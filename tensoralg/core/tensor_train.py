@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat
-import numpy as np
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.kruskal_products import as_data
@@ -16,7 +15,13 @@ from tensoralg.core.tensor_train_arithmetic import (
     matrix_times_vectors,
     normalized_cores,
 )
-from tensoralg.core.tensor_train_base import TrainOfCores, checked_cores, common_cores
+from tensoralg.core.tensor_train_base import TrainOfCores
+from tensoralg.core.tensor_train_border import (
+    checked_cores,
+    common_cores,
+    dense_operand,
+    entry_positions,
+)
 from tensoralg.core.tensor_train_decomposition import dense_to_cores, dense_to_matrix_cores
 from tensoralg.core.tensor_train_unfoldings import times_power_of_two
 from tensoralg.core.validation import nonnegative_integer
@@ -28,8 +33,9 @@ __all__ = ["TensorTrain", "TensorTrainMatrix"]
 class TensorTrain(TrainOfCores):
     """A tensor whose entries are products of matrices, one for the value of each index.
 
-    ``T[i_1, .., i_d] = cores[0][:, i_1, :] @ .. @ cores[d-1][:, i_d, :]``. With the operators
-    ``+ - * /`` trains of one shape are added and multiplied entry by entry.
+    ``T[i_1, .., i_d] = cores[0][:, i_1, :] @ .. @ cores[d-1][:, i_d, :]``: integers or arrays of
+    integers, one for each mode, give entries. With the operators ``+ - * /`` trains of one shape
+    are added and multiplied entry by entry.
 
     Parameters
     ----------
@@ -55,6 +61,8 @@ class TensorTrain(TrainOfCores):
     >>> T = TensorTrain([[[[1.0], [2.0]]], [[[3.0], [4.0]]]])
     >>> T.shape, T.ranks, T.to_dense().tolist()
     ((2, 2), (1, 1, 1), [[3.0, 4.0], [6.0, 8.0]])
+    >>> T[1, [0, 1]].tolist()
+    [6.0, 8.0]
     """
 
     cores: tuple[Any, ...]
@@ -64,6 +72,17 @@ class TensorTrain(TrainOfCores):
 
     def __repr__(self) -> str:
         return f"TensorTrain(shape={self.shape}, ranks={self.ranks}, dtype={self.dtype})"
+
+    def __getitem__(self, index: Any) -> Any:
+        xp = self._namespace()
+        positions, form = entry_positions(index, self.shape)
+        cores, exponent = normalized_cores(xp, self.cores)
+        device = array_api_compat.device(cores[0])
+        product = xp.ones((len(positions[0]), 1, 1), dtype=self.dtype, device=device)
+        for core, values in zip(cores, positions, strict=True):
+            chosen = xp.take(core, xp.asarray(values, device=device), axis=1)
+            product = product @ xp.permute_dims(chosen, (1, 0, 2))
+        return xp.reshape(times_power_of_two(xp, product, exponent), form)[()]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,7 +130,7 @@ class TensorTrain(TrainOfCores):
         >>> TensorTrain.from_dense(i + j + k).ranks
         (1, 2, 2, 1)
         """
-        data = _dense_operand("array", array)
+        data = dense_operand("array", array)
         if data.ndim == 0:
             raise ShapeError("array must have at least one axis; got a single number")
         return cls(dense_to_cores(data, rtol=rtol, ranks=ranks))
@@ -245,7 +264,7 @@ class TensorTrainMatrix(TrainOfCores):
         >>> TensorTrainMatrix.from_dense(A, row_shape=(2, 3), column_shape=(2, 3)).ranks
         (1, 1, 1)
         """
-        data = _dense_operand("array", array)
+        data = dense_operand("array", array)
         if data.ndim != 2:
             raise ShapeError(f"array must be a matrix; got shape {tuple(data.shape)}")
         rows, columns = _modes("row_shape", row_shape), _modes("column_shape", column_shape)
@@ -350,17 +369,6 @@ class TensorTrainMatrix(TrainOfCores):
                 f"got {tuple(x.shape)}"
             )
         return self.matvec(x) if x.ndim == 1 else self.matvec(x.T).T
-
-
-def _dense_operand(name: str, value: Any) -> Any:
-    """Check a dense array of any library, real or complex; lists mean numpy."""
-    known = array_api_compat.is_array_api_obj(value)
-    xp = (
-        array_api_compat.array_namespace(value)
-        if known
-        else array_api_compat.array_namespace(np.empty(0))
-    )
-    return as_data(xp, name, value, allow_complex=True)
 
 
 def _modes(name: str, shape: Sequence[int]) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 import array_api_compat
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.core.kruskal_products import as_matching_arrays
 from tensoralg.core.tensor_train_algebra import (
     bond_singular_values,
     left_orthogonalize,
@@ -21,10 +20,11 @@ from tensoralg.core.tensor_train_arithmetic import (
     multiply_cores,
     normalized_cores,
 )
-from tensoralg.core.tensor_train_unfoldings import times_power_of_two, unit_scale
+from tensoralg.core.tensor_train_border import common_cores
+from tensoralg.core.tensor_train_unfoldings import share_exponent, times_power_of_two, unit_scale
 from tensoralg.core.validation import as_scalar, nonnegative_integer
 
-__all__ = ["TrainOfCores", "checked_cores", "common_cores"]
+__all__ = ["TrainOfCores"]
 
 
 class TrainOfCores(ABC):
@@ -39,6 +39,8 @@ class TrainOfCores(ABC):
 
     # numpy scalars and arrays leave `scalar * train` to this class
     __array_ufunc__: ClassVar[None] = None
+    # a subscript takes all d indices, so the old iteration protocol would give nonsense
+    __iter__: ClassVar[None] = None
 
     @abstractmethod
     def __init__(self, cores: Sequence[Any]) -> None:
@@ -183,8 +185,8 @@ class TrainOfCores(ABC):
         -------
         TensorTrain or TensorTrainMatrix
             The same tensor; cores before k have left unfoldings with orthonormal columns, cores
-            after k right unfoldings with orthonormal rows. Ranks become smaller where a core
-            cannot fill them.
+            after k right unfoldings with orthonormal rows (up to a power of two, for a norm at
+            the ends of the dtype's range). Ranks become smaller where a core cannot fill them.
 
         Raises
         ------
@@ -208,8 +210,10 @@ class TrainOfCores(ABC):
             return self
         cores, exponent = normalized_cores(xp, self.cores)
         cores = right_orthogonalize(left_orthogonalize(cores, center), center)
-        cores[center] = times_power_of_two(xp, cores[center], exponent)
-        return type(self)(cores)
+        shares = share_exponent(xp, self.dtype, exponent, self.order, center)
+        return type(self)(
+            [times_power_of_two(xp, *pair) for pair in zip(cores, shares, strict=True)]
+        )
 
     def allclose(self, other: Self, *, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
         """Compare two trains in the Frobenius norm.
@@ -302,89 +306,3 @@ class TrainOfCores(ABC):
         if own != its:
             raise ShapeError(f"other must have the modes of {self!r}; got {other!r}")
         return common_cores(self.cores, other.cores)
-
-
-def common_cores(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Bring the cores of two trains to one dtype.
-
-    Parameters
-    ----------
-    first, second : sequence of array
-        The cores.
-
-    Returns
-    -------
-    tuple of two lists of array
-        Those whose dtype fits are not copied.
-
-    Raises
-    ------
-    TypeError
-        They are of different libraries.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one = [np.ones((1, 2, 1), np.float32)]
-    >>> common_cores(one, [np.ones((1, 2, 1))])[0][0].dtype
-    dtype('float64')
-    """
-    xp, other = (array_api_compat.array_namespace(cores[0]) for cores in (first, second))
-    if xp is not other:
-        raise TypeError(
-            "the trains hold arrays of different libraries; convert one of the two first"
-        )
-    common = xp.result_type(first[0], second[0])
-    a, b = ([xp.astype(core, common, copy=False) for core in cores] for cores in (first, second))
-    return a, b
-
-
-def checked_cores(cores: Sequence[Any], axes: int, form: str) -> tuple[Any, ...]:
-    """Copy cores into arrays of the one library they share, and check that they fit together.
-
-    Parameters
-    ----------
-    cores : sequence of array_like
-        At least one.
-    axes : int
-        Number of axes of every core.
-    form : str
-        What their shapes mean, for the messages.
-
-    Returns
-    -------
-    tuple of array
-        In their common dtype; numpy arrays are read-only.
-
-    Raises
-    ------
-    ShapeError
-        No core, one of another number of axes, ranks that differ or are 0, or ends that are not 1.
-    TypeError
-        Arrays of different libraries.
-    ValueError
-        An unsupported dtype, a NaN or infinite value.
-
-    Examples
-    --------
-    >>> checked_cores([[[[1.0], [2.0]]]], 3, "(r, n, r')")[0].shape
-    (1, 2, 1)
-    """
-    given = list(cores)
-    if not given:
-        raise ShapeError("cores must hold at least one core; got none")
-    names = [f"cores[{k}]" for k in range(len(given))]
-    _, arrays = as_matching_arrays(names, given, allow_complex=True)
-    rank = 1
-    for name, core in zip(names, arrays, strict=True):
-        if core.ndim != axes:
-            raise ShapeError(f"{name} must have shape {form}; got {tuple(core.shape)}")
-        if core.shape[0] != rank or core.shape[-1] < 1:
-            raise ShapeError(
-                f"{name} must have shape {form} with the first rank {rank} and the last at least "
-                f"1; got {tuple(core.shape)}"
-            )
-        rank = int(core.shape[-1])
-    if rank != 1:
-        raise ShapeError(f"{names[-1]} must have 1 as its last rank; got {rank}")
-    return tuple(arrays)

@@ -11,9 +11,13 @@ from typing import Any
 
 import array_api_compat
 
-from tensoralg.core.tensor_train_rounding import check_tolerance, kept_rank
 from tensoralg.core.tensor_train_shapes import cap_ranks
-from tensoralg.core.tensor_train_unfoldings import times_power_of_two, unit_scale
+from tensoralg.core.tensor_train_truncation import check_tolerance, kept_rank, noise_square
+from tensoralg.core.tensor_train_unfoldings import (
+    share_exponent,
+    times_power_of_two,
+    unit_scale,
+)
 
 __all__ = ["dense_to_cores", "dense_to_matrix_cores"]
 
@@ -63,19 +67,19 @@ def dense_to_cores(
         return [xp.zeros((1, n, 1), dtype=array.dtype, device=device) for n in shape]
     rest, exponent = unit_scale(xp, array)
     total = float(xp.linalg.vector_norm(xp.astype(xp.abs(rest), xp.float64))) ** 2
-    left, noise = (rtol or 0.0) ** 2 * total, float(xp.finfo(array.dtype).eps)
+    left = (rtol or 0.0) ** 2 * total
     cores, rank = [], 1
     for k, n in enumerate(shape[:-1]):
         rest = xp.reshape(rest, (rank * n, math.prod(shape[k + 1 :])))
         u, s, v = xp.linalg.svd(rest, full_matrices=False)
-        floor = total * noise**2 * max(rest.shape)
-        square = max(floor, left / (len(shape) - 1 - k))
+        square = max(noise_square(xp, rest, total), left / (len(shape) - 1 - k))
         before, (rank, dropped) = rank, kept_rank(xp, s, square, caps[k + 1])
         left = max(0.0, left - dropped)
         cores.append(xp.reshape(u[:, :rank], (before, n, rank)))
         rest = xp.astype(s[:rank], v.dtype)[:, None] * v[:rank, :]
-    last = xp.reshape(rest, (rank, shape[-1], 1))
-    return [*cores, times_power_of_two(xp, last, exponent)]
+    cores.append(xp.reshape(rest, (rank, shape[-1], 1)))
+    shares = share_exponent(xp, array.dtype, exponent, len(cores), len(cores) - 1)
+    return [times_power_of_two(xp, *pair) for pair in zip(cores, shares, strict=True)]
 
 
 def dense_to_matrix_cores(

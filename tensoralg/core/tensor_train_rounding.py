@@ -15,11 +15,18 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 
-from tensoralg.core.tensor_train_shapes import cap_ranks, count_parameters
+from tensoralg.core.tensor_train_shapes import cap_ranks
+from tensoralg.core.tensor_train_truncation import (
+    allocate_ranks,
+    check_tolerance,
+    kept_rank,
+    noise_square,
+)
 from tensoralg.core.tensor_train_unfoldings import (
     adjoint,
     left_unfolding,
     right_unfolding,
+    share_exponent,
     times_power_of_two,
     unit_scale,
 )
@@ -28,7 +35,6 @@ __all__ = [
     "allocate_ranks",
     "bond_singular_values",
     "check_tolerance",
-    "kept_rank",
     "round_cores",
 ]
 
@@ -124,133 +130,9 @@ def bond_singular_values(cores: Sequence[Any]) -> list[Any]:
     """
     xp = array_api_compat.array_namespace(*cores)
     if any(0 in core.shape for core in cores):
-        real = xp.real(cores[0]) if xp.isdtype(cores[0].dtype, "complex floating") else cores[0]
-        return [xp.zeros((0,), dtype=real.dtype) for _ in cores[1:]]
+        return [xp.abs(core[:0, 0, 0]) for core in cores[1:]]  # real, on the cores' device
     sweep = _right_sweep(xp, [_computing(xp, core) for core in cores])
     return [times_power_of_two(xp, s, sweep.exponent) for s in _spectra(xp, sweep)]
-
-
-def check_tolerance(rtol: float | None) -> None:
-    """Raise unless a relative tolerance is None or a number of at least 0.
-
-    Parameters
-    ----------
-    rtol : float or None
-        The tolerance.
-
-    Raises
-    ------
-    ValueError
-        A negative number or NaN.
-
-    Examples
-    --------
-    >>> check_tolerance(1e-3)
-    """
-    if rtol is not None and not rtol >= 0:
-        raise ValueError(f"rtol must be at least 0; got {rtol}")
-
-
-def kept_rank(xp: Any, singular_values: Any, square: float, cap: int) -> tuple[int, float]:
-    """Decide how many singular values to keep.
-
-    Parameters
-    ----------
-    xp : module
-        Their namespace.
-    singular_values : array, shape (r,)
-        Descending, r at least 1.
-    square : float
-        Largest sum of squares of those that are dropped.
-    cap : int
-        Largest number that is kept.
-
-    Returns
-    -------
-    rank : int
-        At least 1.
-    dropped : float
-        Sum of squares of the others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> kept_rank(np, np.array([4.0, 1.0, 1.0]), 1.5, 9)
-    (2, 1.0)
-    """
-    wide = xp.astype(singular_values, xp.float64, copy=False)
-    tails = xp.cumulative_sum(xp.flip(wide * wide))  # sums of the last 1, 2, ... squares
-    droppable = int(xp.sum(xp.astype(tails <= square, xp.int64)))
-    count = int(wide.shape[0])
-    rank = max(1, min(count - droppable, cap))
-    return rank, float(tails[count - rank - 1]) if rank < count else 0.0
-
-
-def allocate_ranks(
-    spectra: Sequence[Sequence[Sequence[float]]],
-    sizes: Sequence[Sequence[int]],
-    max_parameters: int,
-) -> list[tuple[int, ...]]:
-    """Share one number of parameters among the bonds of one or many trains.
-
-    Parameters
-    ----------
-    spectra : sequence over trains of sequence over inner bonds of sequence of float
-        Singular values, descending, as `bond_singular_values` gives them; divide them by the
-        norm of their train where the trains' sizes should not count.
-    sizes : sequence over trains of sequence of int
-        Numbers of values of each train's d modes.
-    max_parameters : int
-        Largest number of entries of all cores together.
-
-    Returns
-    -------
-    list of tuple of int
-        For each train its d + 1 ranks.
-
-    Raises
-    ------
-    ValueError
-        Not even ranks 1 are within the number.
-
-    Notes
-    -----
-    Greedy: again and again the last singular value goes whose square is smallest for every entry
-    that its removal frees. A bond keeps at least rank 1.
-
-    Examples
-    --------
-    >>> allocate_ranks([[[2.0, 1.0]], [[3.0, 0.1]]], [[4, 4], [4, 4]], 24)
-    [(1, 2, 1), (1, 1, 1)]
-    """
-    least = sum(sum(train) for train in sizes)
-    if max_parameters < least:
-        raise ValueError(
-            f"max_parameters must be at least {least}, the number at ranks 1; got {max_parameters}"
-        )
-    squares = [[[float(s) ** 2 for s in bond] for bond in train] for train in spectra]
-    ranks = [[1, *(max(1, len(bond)) for bond in train), 1] for train in spectra]
-    counts = [count_parameters(s, r) for s, r in zip(sizes, ranks, strict=True)]
-    offers = [_cheapest(*each) for each in zip(squares, sizes, ranks, strict=True)]
-    while sum(counts) > max_parameters:
-        t = min(range(len(offers)), key=lambda train: offers[train])
-        ranks[t][offers[t][1]] -= 1
-        ranks[t] = list(cap_ranks(sizes[t], ranks[t]))
-        counts[t] = count_parameters(sizes[t], ranks[t])
-        offers[t] = _cheapest(squares[t], sizes[t], ranks[t])
-    return [tuple(r) for r in ranks]
-
-
-def _cheapest(
-    squares: Sequence[Sequence[float]], sizes: Sequence[int], ranks: Sequence[int]
-) -> tuple[float, int]:
-    """Smallest square that a bond of a train can give up for each entry freed, and the bond."""
-    offer = (math.inf, 0)
-    for k in range(1, len(ranks) - 1):
-        if ranks[k] > 1:
-            freed = ranks[k - 1] * sizes[k - 1] + sizes[k] * ranks[k + 1]
-            offer = min(offer, (squares[k - 1][ranks[k] - 1] / freed, k))
-    return offer
 
 
 class _RightSweep(NamedTuple):
@@ -282,11 +164,12 @@ def _computing(xp: Any, core: Any) -> Any:
 
 def _empty(xp: Any, cores: list[Any], own: Any) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """Round a tensor without entries: ranks 1."""
+    like = {"dtype": own, "device": array_api_compat.device(cores[0])}
     last = len(cores) - 1
-    left = [xp.zeros((1, c.shape[0]), dtype=own) for c in cores]
-    right = [xp.zeros((c.shape[-1], 1), dtype=own) for c in cores]
-    left[0], right[last] = xp.ones((1, 1), dtype=own), xp.ones((1, 1), dtype=own)
-    new = [xp.zeros((1, *core.shape[1:-1], 1), dtype=own) for core in cores]
+    left = [xp.zeros((1, c.shape[0]), **like) for c in cores]
+    right = [xp.zeros((c.shape[-1], 1), **like) for c in cores]
+    left[0], right[last] = xp.ones((1, 1), **like), xp.ones((1, 1), **like)
+    new = [xp.zeros((1, *core.shape[1:-1], 1), **like) for core in cores]
     return new, list(zip(left, right, strict=True))
 
 
@@ -333,33 +216,36 @@ def _cut(
     xp: Any, sweep: _RightSweep, caps: Sequence[int], rtol: float, *, balance: bool
 ) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """Cut every bond from left to right; new cores and their maps."""
-    cores, center = sweep.cores, sweep.center
+    cores, center, last = sweep.cores, sweep.center, len(sweep.cores) - 1
+    shares = share_exponent(xp, center.dtype, sweep.exponent, len(cores), last)
     total = float(xp.linalg.vector_norm(xp.astype(xp.abs(center), xp.float64))) ** 2
-    noise, left = float(xp.finfo(center.dtype).eps), rtol**2 * total
-    gram = sweep.bonds[-1]  # 1: how the new cores so far act on the given ones
+    left = rtol**2 * total
+    gram = sweep.bonds[last]  # 1; later how the new cores so far act on the given ones
     new: list[Any] = []
     maps: list[tuple[Any, Any]] = []
     values: list[Any] = []
     for k, rows in enumerate(sweep.rows):
         u, s, v = xp.linalg.svd(center, full_matrices=False)
-        floor = total * noise**2 * max(center.shape)
-        rank, dropped = kept_rank(xp, s, max(floor, left / (len(cores) - 1 - k)), caps[k + 1])
+        square = max(noise_square(xp, center, total), left / (last - k))
+        rank, dropped = kept_rank(xp, s, square, caps[k + 1])
         left = max(0.0, left - dropped)
         u, s, v = u[:, :rank], s[:rank], v[:rank, :]
         # a zero tensor has nothing to divide by
         inverse = xp.where(s > 0, 1 / xp.where(s > 0, s, xp.ones_like(s)), xp.zeros_like(s))
         right = (sweep.bonds[k] @ adjoint(xp, v)) * xp.astype(inverse, v.dtype)[None, :]
         power = sweep.shifts[k] - sweep.center_power - sweep.shifts[0] - sweep.powers[k]
-        maps.append((gram, times_power_of_two(xp, right, power)))
-        new.append(xp.reshape(u, (gram.shape[0], *cores[k].shape[1:-1], rank)))
+        maps.append((gram, times_power_of_two(xp, right, power + shares[k])))
+        unitary = xp.reshape(u, (gram.shape[0], *cores[k].shape[1:-1], rank))
+        new.append(times_power_of_two(xp, unitary, shares[k]))
         values.append(s)
-        moved = xp.reshape(gram @ right_unfolding(xp, cores[k]), (u.shape[0], cores[k].shape[-1]))
-        gram = adjoint(xp, u) @ moved
+        moved = gram @ right_unfolding(xp, cores[k])
+        gram = adjoint(xp, u) @ xp.reshape(moved, (u.shape[0], cores[k].shape[-1]))
         center = _next_center(xp, s, v, rows, cores[k + 1])
-    last = xp.reshape(center, (gram.shape[0], *cores[-1].shape[1:]))
-    new.append(times_power_of_two(xp, last, sweep.exponent))
-    factor = times_power_of_two(xp, sweep.bonds[-1], sum(sweep.powers[:-1]))
-    maps.append((gram, factor))
+    core = xp.reshape(center, (gram.shape[0], *cores[last].shape[1:]))
+    new.append(times_power_of_two(xp, core, shares[last]))
+    # the last core lacks the power that all given cores have, and what the others took
+    power = sum(sweep.powers[:last]) - sum(shares[:last])
+    maps.append((gram, times_power_of_two(xp, sweep.bonds[last], power)))
     return _balanced(xp, new, maps, values) if balance and total > 0 else (new, maps)
 
 

@@ -3,7 +3,14 @@
 import math
 from typing import Any
 
-__all__ = ["adjoint", "left_unfolding", "right_unfolding", "times_power_of_two", "unit_scale"]
+__all__ = [
+    "adjoint",
+    "left_unfolding",
+    "right_unfolding",
+    "share_exponent",
+    "times_power_of_two",
+    "unit_scale",
+]
 
 
 def left_unfolding(xp: Any, core: Any) -> Any:
@@ -138,10 +145,50 @@ def times_power_of_two(xp: Any, array: Any, exponent: int) -> Any:
     >>> times_power_of_two(np, np.array([2.0**-1000]), 1100).tolist() == [2.0**100]
     True
     """
-    largest = math.frexp(float(xp.finfo(array.dtype).max))[1] - 2
+    largest = _largest_exponent(xp, array.dtype)
     exponent = max(-4 * largest, min(4 * largest, exponent))  # beyond are zeros and infinities
     while exponent:
         step = max(-largest, min(largest, exponent))
         array = array * 2.0**step
         exponent -= step
     return array
+
+
+def share_exponent(xp: Any, dtype: Any, exponent: int, cores: int, k: int) -> list[int]:
+    """Decide which cores of a train take up a power of two.
+
+    Parameters
+    ----------
+    xp : module
+        The cores' namespace.
+    dtype : dtype
+        Of the cores.
+    exponent : int
+        The power of two.
+    cores : int
+        Their number.
+    k : int
+        The core that takes up all of it, where the dtype has room for that.
+
+    Returns
+    -------
+    list of int, length `cores`
+        Exponents that sum up to the given one; near the ends of the dtype's range and beyond they
+        are spread over all cores, so that nothing is lost.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> share_exponent(np, np.float64, 700, 2, 1), share_exponent(np, np.float64, 1501, 2, 1)
+    ([0, 700], [750, 751])
+    """
+    shares = [0] * cores
+    if abs(exponent) > _largest_exponent(xp, dtype) * 7 // 8:
+        shares = [exponent // cores] * cores
+    shares[k] += exponent - sum(shares)
+    return shares
+
+
+def _largest_exponent(xp: Any, dtype: Any) -> int:
+    """Return an exponent of two that numbers of the dtype and their reciprocals can have."""
+    return math.frexp(float(xp.finfo(dtype).max))[1] - 2
