@@ -72,7 +72,9 @@ def round_cores(
         dtype is dropped. Ranks stay at least 1.
     maps : list of (array, array), shapes (r'_{k-1}, r_{k-1}) and (r_k, r'_k)
         Pairs (L_k, R_k) with ``new_core_k = L_k . core_k . R_k`` up to rounding error, to carry
-        along what belongs to the cores, such as the moments of an optimizer.
+        along what belongs to the cores, such as the moments of an optimizer. At every bond
+        ``L_{k+1} . R_k`` is the identity. Where such a change of scale is beyond the dtype's
+        range, they are infinite or zero.
 
     Raises
     ------
@@ -130,7 +132,8 @@ def bond_singular_values(cores: Sequence[Any]) -> list[Any]:
     """
     xp = array_api_compat.array_namespace(*cores)
     if any(0 in core.shape for core in cores):
-        return [xp.abs(core[:0, 0, 0]) for core in cores[1:]]  # real, on the cores' device
+        # real, on the cores' device
+        return [xp.abs(xp.reshape(core[:0, ...], (0,))) for core in cores[1:]]
     sweep = _right_sweep(xp, [_computing(xp, core) for core in cores])
     return [times_power_of_two(xp, s, sweep.exponent) for s in _spectra(xp, sweep)]
 
@@ -222,8 +225,8 @@ def _cut(
     left = rtol**2 * total
     gram = sweep.bonds[last]  # 1; later how the new cores so far act on the given ones
     new: list[Any] = []
-    maps: list[tuple[Any, Any]] = []
-    values: list[Any] = []
+    lefts, rights, values = [gram], [], []
+    gauge = 0  # powers of two that the given cores before a bond have more than the new ones
     for k, rows in enumerate(sweep.rows):
         u, s, v = xp.linalg.svd(center, full_matrices=False)
         square = max(noise_square(xp, center, total), left / (last - k))
@@ -233,19 +236,19 @@ def _cut(
         # a zero tensor has nothing to divide by
         inverse = xp.where(s > 0, 1 / xp.where(s > 0, s, xp.ones_like(s)), xp.zeros_like(s))
         right = (sweep.bonds[k] @ adjoint(xp, v)) * xp.astype(inverse, v.dtype)[None, :]
-        power = sweep.shifts[k] - sweep.center_power - sweep.shifts[0] - sweep.powers[k]
-        maps.append((gram, times_power_of_two(xp, right, power + shares[k])))
+        gauge += sweep.powers[k] - shares[k]
+        power = sweep.shifts[k] - sweep.center_power - sweep.shifts[0]
+        rights.append(times_power_of_two(xp, right, power - gauge))
         unitary = xp.reshape(u, (gram.shape[0], *cores[k].shape[1:-1], rank))
         new.append(times_power_of_two(xp, unitary, shares[k]))
         values.append(s)
         moved = gram @ right_unfolding(xp, cores[k])
         gram = adjoint(xp, u) @ xp.reshape(moved, (u.shape[0], cores[k].shape[-1]))
+        lefts.append(times_power_of_two(xp, gram, gauge))
         center = _next_center(xp, s, v, rows, cores[k + 1])
     core = xp.reshape(center, (gram.shape[0], *cores[last].shape[1:]))
     new.append(times_power_of_two(xp, core, shares[last]))
-    # the last core lacks the power that all given cores have, and what the others took
-    power = sum(sweep.powers[:last]) - sum(shares[:last])
-    maps.append((gram, times_power_of_two(xp, sweep.bonds[last], power)))
+    maps = list(zip(lefts, [*rights, sweep.bonds[last]], strict=True))
     return _balanced(xp, new, maps, values) if balance and total > 0 else (new, maps)
 
 
@@ -255,16 +258,20 @@ def _balanced(
     """Share singular values between the cores beside their bonds; equal root mean squares."""
     roots = [xp.astype(xp.sqrt(s), cores[0].dtype) for s in values]
     one = xp.ones((1,), dtype=cores[0].dtype, device=array_api_compat.device(cores[0]))
-    new, moved = [], []
-    for core, (left, right), a, b in zip(cores, maps, [one, *roots], [*roots, one], strict=True):
-        rows = (-1, *(1,) * (core.ndim - 1))
-        new.append(core * b / xp.reshape(a, rows))
-        moved.append((left / a[:, None], right * b))
-    sizes = [float(xp.linalg.vector_norm(core)) / math.sqrt(math.prod(core.shape)) for core in new]
-    logarithms = [math.log(size) for size in sizes]
-    mean = sum(logarithms) / len(logarithms)
-    factors = [math.exp(mean - logarithm) for logarithm in logarithms]
-    return (
-        [core * f for core, f in zip(new, factors, strict=True)],
-        [(left, right * f) for (left, right), f in zip(moved, factors, strict=True)],
-    )
+    shared = [
+        core * b / xp.reshape(a, (-1, *(1,) * (core.ndim - 1)))
+        for core, a, b in zip(cores, [one, *roots], [*roots, one], strict=True)
+    ]
+    sizes = [
+        math.log(float(xp.linalg.vector_norm(core))) - math.log(math.prod(core.shape)) / 2
+        for core in shared
+    ]
+    new, moved, before = [], [], 0.0  # logarithm of the factors of the cores before
+    for core, (left, right), a, b, size in zip(
+        shared, maps, [one, *roots], [*roots, one], sizes, strict=True
+    ):
+        own = sum(sizes) / len(sizes) - size
+        new.append(core * math.exp(own))
+        moved.append((left / a[:, None] * math.exp(-before), right * b * math.exp(before + own)))
+        before += own
+    return new, moved

@@ -109,7 +109,10 @@ def allocate_ranks(
             f"max_parameters must be at least {least}, the number at ranks 1; got {max_parameters}"
         )
     squares = [[[float(s) ** 2 for s in bond] for bond in train] for train in spectra]
-    ranks = [[1, *(max(1, len(bond)) for bond in train), 1] for train in spectra]
+    ranks = [
+        list(cap_ranks(size, [max(1, len(bond)) for bond in train]))
+        for size, train in zip(sizes, spectra, strict=True)
+    ]
     counts = [count_parameters(s, r) for s, r in zip(sizes, ranks, strict=True)]
     offers = [_cheapest(*each) for each in zip(squares, sizes, ranks, strict=True)]
     while sum(counts) > max_parameters:
