@@ -15,23 +15,35 @@ if importlib.util.find_spec("torch") is None:
     )
 
 if TYPE_CHECKING:
+    from tensoralg.nn.conversion import tensorize
+    from tensoralg.nn.conversion_report import ConversionReport
     from tensoralg.nn.planner import Plan, Route
+    from tensoralg.nn.tied_output import TiedOutput
+    from tensoralg.nn.tt_convolution import TTConvolution
     from tensoralg.nn.tt_embedding import TTMEmbedding
     from tensoralg.nn.tt_linear import TTLinear
 
 # where each public name lives
 _HOME = {
+    "ConversionReport": "tensoralg.nn.conversion_report",
     "Plan": "tensoralg.nn.planner",
     "Route": "tensoralg.nn.planner",
+    "TTConvolution": "tensoralg.nn.tt_convolution",
     "TTLinear": "tensoralg.nn.tt_linear",
     "TTMEmbedding": "tensoralg.nn.tt_embedding",
+    "TiedOutput": "tensoralg.nn.tied_output",
+    "tensorize": "tensoralg.nn.conversion",
 }
 
 __all__ = [
+    "ConversionReport",
     "Plan",
     "Route",
+    "TTConvolution",
     "TTLinear",
     "TTMEmbedding",
+    "TiedOutput",
+    "tensorize",
 ]
 
 

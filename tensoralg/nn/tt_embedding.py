@@ -116,6 +116,11 @@ class TTMEmbedding(TensorizedLayer):
         keep[self.padding_idx] = 0.0
         return table * keep
 
+    def kept_weight(self) -> Tensor:
+        """Return `weight`, a kept one in eval mode while no gradients are recorded."""
+        table: Tensor = self._factors("table", lambda: self.weight, self._may_keep())
+        return table
+
     def reset_parameters(self) -> None:
         """Draw new cores; the entries of the table have mean square 1, padding left out."""
         self._draw_cores(1.0, self._root_mean_square)
@@ -192,9 +197,7 @@ class TTMEmbedding(TensorizedLayer):
     def _compute_rows(self, ids: Tensor, route: str, split: int, keep: bool) -> Tensor:
         """Rows of any numbers by a route."""
         if route == "dense" and self.quantizers is None:
-            table = self._factors("table", lambda: self.weight, keep)
-            rows: Tensor = table.index_select(0, ids)
-            return rows
+            return self.kept_weight().index_select(0, ids)
         digits = row_digits(ids, self.row_shape)
         if route == "slices" and self.quantizers is None:
             rows = gather_slices(self.train_cores(), self.row_shape, digits)

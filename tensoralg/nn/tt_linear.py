@@ -216,7 +216,7 @@ class TTLinear(TensorizedLayer):
             r, n, s = core.shape
             x = torch.matmul(x.reshape(-1, r), core.reshape(r, n * s))
         x = x.reshape(*input.shape[:-1], math.prod(self.out_shape))[..., : self.out_features]
-        return x if self.bias is None else x + self.bias
+        return x if self.bias is None else x + self.bias.to(x.dtype)  # autocast's, if it is on
 
     def _quantized_forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Take the halves' route with a quantizer wherever one is present."""

@@ -17,10 +17,41 @@ from tensoralg.core.tensor_train_decomposition import dense_to_cores, dense_to_m
 from tensoralg.core.tensor_train_rounding import check_tolerance, round_cores
 from tensoralg.nn.tensorized_layer import merge_left
 
-__all__ = ["table_cores", "train_of_weight"]
+__all__ = ["computing_weight", "table_cores", "train_of_weight"]
 
 # directions without data count a little, so that the weight there is kept where that costs nothing
 _DAMPING = 1e-6
+
+
+def computing_weight(name: str, weight: Tensor) -> Tensor:
+    """Detach a weight, in a dtype that has factorisations.
+
+    Parameters
+    ----------
+    name : str
+        What it is, for the message.
+    weight : Tensor, any shape
+        A parameter.
+
+    Returns
+    -------
+    Tensor, same shape
+        In float32 or float64.
+
+    Raises
+    ------
+    ValueError
+        It has NaN or infinite entries.
+
+    Examples
+    --------
+    >>> computing_weight("the weight", torch.ones(2, dtype=torch.float16)).dtype
+    torch.float32
+    """
+    if not bool(torch.isfinite(weight).all()):
+        raise ValueError(f"{name} must be finite; it has NaN or infinite entries")
+    weight = weight.detach()
+    return weight if weight.dtype in (torch.float32, torch.float64) else weight.float()
 
 
 def table_cores(
@@ -59,7 +90,7 @@ def table_cores(
     >>> [tuple(c.shape) for c in table_cores(torch.ones(5, 4), (2, 3), (2, 2), ranks=None, rtol=0)]
     [(1, 4, 2), (2, 6, 1)]
     """
-    padded = _padded(_computing("the table", table), prod(row_shape), prod(column_shape))
+    padded = _padded(computing_weight("the table", table), prod(row_shape), prod(column_shape))
     cores = dense_to_matrix_cores(padded, row_shape, column_shape, rtol=rtol, ranks=ranks)
     return round_cores([c.flatten(1, 2) for c in cores], balance=True)[0]
 
@@ -115,7 +146,7 @@ def train_of_weight(
     """
     check_tolerance(rtol)
     rows, columns = prod(in_shape), prod(out_shape)
-    padded = _padded(_computing("the weight", weight), rows, columns)
+    padded = _padded(computing_weight("the weight", weight), rows, columns)
     if gram is None:
         cores = dense_to_cores(padded.reshape(*in_shape, *out_shape), rtol=rtol, ranks=ranks)
         return round_cores(cores, balance=True)[0]
@@ -123,7 +154,7 @@ def train_of_weight(
         expected = (weight.shape[0], weight.shape[0])
         raise ShapeError(f"gram must have shape {expected}; got {tuple(gram.shape)}")
     padded = padded.double()
-    gram = _padded(_computing("gram", gram).to(padded), rows, rows)
+    gram = _padded(computing_weight("gram", gram).to(padded), rows, rows)
     root, inverse = _square_roots(gram)
     share = None if rtol is None else rtol / 3**0.5
     norm = torch.linalg.norm(root @ padded)
@@ -188,14 +219,6 @@ def _square_roots(gram: Tensor) -> tuple[Tensor, Tensor]:
         return identity, identity
     values = torch.sqrt((values / mean).clamp_min(0.0) + _DAMPING)
     return (vectors * values) @ vectors.mT, (vectors / values) @ vectors.mT
-
-
-def _computing(name: str, matrix: Tensor) -> Tensor:
-    """Detach a matrix, in a dtype that has factorisations; an error where it is not finite."""
-    if not bool(torch.isfinite(matrix).all()):
-        raise ValueError(f"{name} must be finite; it has NaN or infinite entries")
-    matrix = matrix.detach()
-    return matrix if matrix.dtype in (torch.float32, torch.float64) else matrix.float()
 
 
 def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
