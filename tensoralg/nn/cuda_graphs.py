@@ -109,13 +109,13 @@ class GraphedGradients:
         self._forget_gradients()
         if not torch.cuda.is_available():
             loss = self._compute(batch)
-            loss.backward()
+            torch.autograd.backward(loss)
             return loss.detach()
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             loss = self._compute(batch)
-            loss.backward()
+            torch.autograd.backward(loss)
         torch.cuda.current_stream().wait_stream(stream)
         return loss.detach()
 
@@ -128,7 +128,7 @@ class GraphedGradients:
         def one_pass() -> None:
             self._forget_gradients()  # written, not added to, on every replay
             value = self._compute(held)
-            value.backward()
+            torch.autograd.backward(value)
             loss.copy_(value.detach())
 
         replay = self._capture(one_pass)

@@ -145,7 +145,9 @@ class FakeQuantize(nn.Module):
             self.initialize(x)
             if not self._is_ready:  # nothing but zeros so far
                 return x
-        result: Tensor = _LearnedStep.apply(x, self.log_scale, self.low, self.high)
+        result: Tensor = _LearnedStep.apply(  # type: ignore[no-untyped-call]
+            x, self.log_scale, self.low, self.high
+        )
         return result
 
     @torch.no_grad()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 __all__ = ["progress_bar"]
@@ -11,7 +12,7 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(state: Any, batches: int | None, epochs: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on the terminal while the context is open.
+    """Show a bar on the standard error stream while the context is open.
 
     Parameters
     ----------
@@ -31,9 +32,8 @@ def progress_bar(state: Any, batches: int | None, epochs: int) -> Iterator[Calla
     --------
     >>> from types import SimpleNamespace
     >>> state = SimpleNamespace(steps=0, batch=0, epoch=0, loss=0.0)
-    >>> with progress_bar(state, None, 1) as advance:  # doctest: +ELLIPSIS
+    >>> with progress_bar(state, None, 1) as advance:
     ...     advance()
-    ...
     """
     columns = (
         TextColumn("epoch {task.fields[epoch]}/" + str(epochs)),
@@ -42,7 +42,7 @@ def progress_bar(state: Any, batches: int | None, epochs: int) -> Iterator[Calla
         TextColumn("loss {task.fields[loss]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         total = None if batches is None else batches * epochs
         task = bar.add_task("fit", total=total, completed=state.steps, epoch=1, loss="")
 

@@ -3,7 +3,7 @@
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from tensoralg.core.errors import ConvergenceWarning
 from tensoralg.core.validation import positive_integer
 from tensoralg.nn.cuda_graphs import GraphedGradients
+from tensoralg.nn.evaluation import Measure, accuracy, cross_entropy, device_of, evaluate
 from tensoralg.nn.training_state import (
-    first_tensor,
     load_checkpoint,
     map_tensors,
     random_state,
@@ -26,8 +26,6 @@ from tensoralg.nn.training_state import (
 
 __all__ = ["Measure", "TrainingResult", "accuracy", "cross_entropy", "evaluate", "fit"]
 
-Measure = Callable[[nn.Module, Any], Tensor]
-
 
 class _Stateful(Protocol):
     """A schedule: a step after every optimizer step, and a state."""
@@ -35,121 +33,6 @@ class _Stateful(Protocol):
     def step(self) -> Any: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> Any: ...
-
-
-def _logits(model: nn.Module, batch: Sequence[Any]) -> tuple[Tensor, Tensor]:
-    """Return the model's output of all but a batch's last entry, and that entry."""
-    *inputs, labels = batch
-    output: Tensor = model(*inputs)
-    return output, labels
-
-
-def cross_entropy(model: nn.Module, batch: Sequence[Any]) -> Tensor:
-    """Return the mean cross-entropy of a classifier on a batch.
-
-    Parameters
-    ----------
-    model : Module
-        ``model(*inputs)`` gives logits (B, classes).
-    batch : sequence
-        The inputs, and labels (B,) as the last entry.
-
-    Returns
-    -------
-    Tensor, shape ()
-        The loss.
-
-    Examples
-    --------
-    >>> import torch
-    >>> batch = torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)
-    >>> round(cross_entropy(torch.nn.Identity(), batch).item(), 4)
-    0.6931
-    """
-    output, labels = _logits(model, batch)
-    return nn.functional.cross_entropy(output, labels)
-
-
-def accuracy(model: nn.Module, batch: Sequence[Any]) -> Tensor:
-    """Return the share of a batch that a classifier gets right.
-
-    Parameters
-    ----------
-    model : Module
-        ``model(*inputs)`` gives logits (B, classes).
-    batch : sequence
-        The inputs, and labels (B,) as the last entry.
-
-    Returns
-    -------
-    Tensor, shape ()
-        From 0 to 1.
-
-    Examples
-    --------
-    >>> import torch
-    >>> batch = torch.eye(2), torch.tensor([0, 0])
-    >>> accuracy(torch.nn.Identity(), batch).item()
-    0.5
-    """
-    output, labels = _logits(model, batch)
-    return (output.argmax(dim=-1) == labels).to(torch.float32).mean()
-
-
-def evaluate(
-    model: nn.Module, data: Iterable[Any], measures: dict[str, Measure] | None = None
-) -> dict[str, float]:
-    """Average measures over batches, in eval mode and without gradients.
-
-    Parameters
-    ----------
-    model : Module
-        Its training flags are put back afterwards.
-    data : iterable of batches
-        Nested tuples, lists or dicts of tensors, batch first; moved to the model's device.
-    measures : dict of str to callable, optional
-        ``measure(model, batch)`` returns the batch's mean; the default is the cross-entropy
-        ("loss") and the accuracy of a classifier.
-
-    Returns
-    -------
-    dict of str to float
-        Means over all rows.
-
-    Raises
-    ------
-    ValueError
-        No rows.
-
-    Examples
-    --------
-    >>> import torch
-    >>> batch = torch.eye(2), torch.tensor([0, 0])
-    >>> evaluate(torch.nn.Identity(), [batch], {"accuracy": accuracy})
-    {'accuracy': 0.5}
-    """
-    if measures is None:
-        measures = {"loss": cross_entropy, "accuracy": accuracy}
-    flags = [(module, module.training) for module in model.modules()]
-    device = _device(model)
-    sums = dict.fromkeys(measures, 0.0)
-    rows = 0
-    model.eval()
-    try:
-        with torch.no_grad():
-            for batch in data:
-                batch = map_tensors(lambda t: t.to(device, non_blocking=True), batch)
-                if not (count := _rows(batch)):
-                    continue
-                rows += count
-                for name, measure in measures.items():
-                    sums[name] += count * float(measure(model, batch))
-    finally:
-        for module, flag in flags:
-            module.training = flag
-    if not rows:
-        raise ValueError("data has no rows to evaluate")
-    return {name: value / rows for name, value in sums.items()}
 
 
 @dataclass(frozen=True)
@@ -335,7 +218,7 @@ class _Loop:
     def epoch(self, advance: Callable[[], None]) -> str:
         """Go through the data once, or through the rest of a resumed epoch."""
         batches = self.start_epoch()
-        device = _device(self.model)
+        device = device_of(self.model)
         status = "finished"
         for batch in batches:
             status = self.step(map_tensors(lambda t: t.to(device, non_blocking=True), batch))
@@ -434,7 +317,7 @@ def _gradients(
     cuda_graphs: bool,
 ) -> Callable[[Any], Tensor]:
     """Build what turns a batch into gradients and returns the loss, detached."""
-    device = _device(model)
+    device = device_of(model)
 
     def compute(batch: Any) -> Tensor:
         context = torch.autocast(device.type, autocast) if autocast is not None else nullcontext()
@@ -452,7 +335,7 @@ def _gradients(
         for parameter in parameters:
             parameter.grad = None
         value = compute(batch)
-        value.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(value)
         return value.detach()
 
     return eager
@@ -468,17 +351,3 @@ def _bar(
 
     batches = len(data) if hasattr(data, "__len__") else None
     return progress_bar(state, batches, epochs)
-
-
-def _device(model: nn.Module) -> torch.device:
-    """Tell where a model's first parameter lies."""
-    parameter = next(model.parameters(), None)
-    return parameter.device if parameter is not None else torch.device("cpu")
-
-
-def _rows(batch: Any) -> int:
-    """Count along the first axis of a batch's first tensor."""
-    tensor = first_tensor(batch)
-    if tensor is None or tensor.ndim == 0:
-        raise ValueError("every batch must have a tensor with rows")
-    return tensor.shape[0]

@@ -43,7 +43,7 @@ def random_state(data: Any = None) -> dict[str, Any]:
     version, words, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         "numpy": [name, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
         "python": [version, list(words), gauss],
         "loaders": [generator.get_state() for generator in _generators(data)],
