@@ -82,7 +82,8 @@ class TensorTrain(TrainOfCores):
         for core, values in zip(cores, positions, strict=True):
             chosen = xp.take(core, xp.asarray(values, device=device), axis=1)
             product = product @ xp.permute_dims(chosen, (1, 0, 2))
-        return xp.reshape(times_power_of_two(xp, product, exponent), form)[()]
+        entries = xp.reshape(times_power_of_two(xp, product, exponent), form)
+        return entries if form else entries[()]  # a number of numpy's, not an array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -108,8 +109,8 @@ class TensorTrain(TrainOfCores):
         -------
         TensorTrain
             In the array's library and dtype (integers become float64); all cores but the last are
-            left-orthogonal. Without any limit only what is not above the rounding error of the
-            dtype is dropped. With ranks the error is at most ``sqrt(d - 1)`` times the smallest.
+            left-orthogonal. Without a tolerance only what cannot be told from rounding errors of
+            the dtype is dropped. With ranks the error is at most ``sqrt(d - 1)`` times the best.
 
         Raises
         ------

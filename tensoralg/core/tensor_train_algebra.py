@@ -18,6 +18,7 @@ import array_api_compat
 from tensoralg.core.tensor_train_rounding import bond_singular_values, round_cores
 from tensoralg.core.tensor_train_unfoldings import (
     adjoint,
+    as_float,
     left_unfolding,
     right_unfolding,
     unit_scale,
@@ -194,7 +195,7 @@ def train_norm(cores: Sequence[Any]) -> float:
         carried, power = unit_scale(xp, r)
         exponent += power
     try:
-        return math.ldexp(float(xp.abs(carried[0, 0])), exponent)
+        return math.ldexp(as_float(xp.abs(carried[0, 0])), exponent)
     except OverflowError:
         return math.inf
 

@@ -13,6 +13,7 @@ import array_api_compat
 
 from tensoralg.core.tensor_train_unfoldings import (
     adjoint,
+    as_float,
     left_unfolding,
     right_unfolding,
     times_power_of_two,
@@ -21,6 +22,7 @@ from tensoralg.core.tensor_train_unfoldings import (
 
 __all__ = [
     "add_cores",
+    "even_cores",
     "inner_product",
     "matrix_times_cores",
     "matrix_times_vectors",
@@ -79,6 +81,38 @@ def normalized_cores(xp: Any, cores: Sequence[Any]) -> tuple[list[Any], int]:
     """
     pairs = [unit_scale(xp, core) for core in cores]
     return [core for core, _ in pairs], sum(exponent for _, exponent in pairs)
+
+
+def even_cores(xp: Any, cores: Sequence[Any]) -> list[Any]:
+    """Give cores of very different sizes the same size, so that sums and products lose nothing.
+
+    Parameters
+    ----------
+    xp : module
+        The cores' namespace.
+    cores : sequence of array, shapes (r_{k-1}, ..., r_k)
+        The train.
+
+    Returns
+    -------
+    list of array
+        The given cores, unless their sizes differ by more than the eighth part of the dtype's
+        range of exponents; then those scaled by powers of two.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cores = even_cores(np, [np.full((1, 1, 1), 2.0**300), np.full((1, 1, 1), 1.0)])
+    >>> [core.ravel().tolist() == [2.0**150] for core in cores]
+    [True, True]
+    """
+    pairs = [unit_scale(xp, core) for core in cores]
+    exponents = [exponent for _, exponent in pairs]
+    if max(exponents) - min(exponents) <= math.frexp(float(xp.finfo(cores[0].dtype).max))[1] // 8:
+        return list(cores)
+    share, rest = divmod(sum(exponents), len(cores))
+    shares = [share] * (len(cores) - 1) + [share + rest]
+    return [times_power_of_two(xp, core, s) for (core, _), s in zip(pairs, shares, strict=True)]
 
 
 def add_cores(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
@@ -178,7 +212,7 @@ def inner_product(first: Sequence[Any], second: Sequence[Any]) -> float | comple
         carried, s = unit_scale(xp, adjoint(xp, left_unfolding(xp, a)) @ pushed)
         exponent += p + q + s
     value = times_power_of_two(xp, carried, exponent)[0, 0]
-    return complex(value) if xp.isdtype(wide, "complex floating") else float(value)
+    return complex(value) if xp.isdtype(wide, "complex floating") else as_float(value)
 
 
 def matrix_times_vectors(cores: Sequence[Any], vectors: Any) -> Any:

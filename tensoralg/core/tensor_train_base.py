@@ -16,6 +16,7 @@ from tensoralg.core.tensor_train_algebra import (
 )
 from tensoralg.core.tensor_train_arithmetic import (
     add_cores,
+    even_cores,
     inner_product,
     multiply_cores,
     normalized_cores,
@@ -152,8 +153,8 @@ class TrainOfCores(ABC):
         Returns
         -------
         TensorTrain or TensorTrainMatrix
-            All cores but the last are left-orthogonal. Without any limit only what is not above
-            the rounding error of the dtype is dropped. Ranks stay at least 1.
+            All cores but the last are left-orthogonal. Without a tolerance only what cannot be
+            told from rounding errors of the dtype is dropped. Ranks stay at least 1.
 
         Raises
         ------
@@ -305,4 +306,5 @@ class TrainOfCores(ABC):
         own, its = ([core.shape[1:-1] for core in train.cores] for train in (self, other))
         if own != its:
             raise ShapeError(f"other must have the modes of {self!r}; got {other!r}")
-        return common_cores(self.cores, other.cores)
+        first, second = common_cores(self.cores, other.cores)
+        return even_cores(self._namespace(), first), even_cores(self._namespace(), second)

@@ -12,8 +12,13 @@ from typing import Any
 import array_api_compat
 
 from tensoralg.core.tensor_train_shapes import cap_ranks
-from tensoralg.core.tensor_train_truncation import check_tolerance, kept_rank, noise_square
+from tensoralg.core.tensor_train_truncation import (
+    check_tolerance,
+    droppable_square,
+    kept_rank,
+)
 from tensoralg.core.tensor_train_unfoldings import (
+    as_float,
     share_exponent,
     times_power_of_two,
     unit_scale,
@@ -39,8 +44,8 @@ def dense_to_cores(
     Returns
     -------
     list of array, shapes (r_{k-1}, n_k, r_k)
-        All but the last are left-orthogonal. Without any limit only what is not above the
-        rounding error of the dtype is dropped.
+        All but the last are left-orthogonal. Without a tolerance only what cannot be told from
+        rounding errors of the dtype is dropped before the largest ranks apply.
 
     Raises
     ------
@@ -66,13 +71,14 @@ def dense_to_cores(
         device = array_api_compat.device(array)
         return [xp.zeros((1, n, 1), dtype=array.dtype, device=device) for n in shape]
     rest, exponent = unit_scale(xp, array)
-    total = float(xp.linalg.vector_norm(xp.astype(xp.abs(rest), xp.float64))) ** 2
+    total = as_float(xp.linalg.vector_norm(xp.astype(xp.abs(rest), xp.float64))) ** 2
     left = (rtol or 0.0) ** 2 * total
     cores, rank = [], 1
     for k, n in enumerate(shape[:-1]):
         rest = xp.reshape(rest, (rank * n, math.prod(shape[k + 1 :])))
         u, s, v = xp.linalg.svd(rest, full_matrices=False)
-        square = max(noise_square(xp, rest, total), left / (len(shape) - 1 - k))
+        allowed = None if rtol is None else left / (len(shape) - 1 - k)
+        square = droppable_square(xp, rest, total, allowed)
         before, (rank, dropped) = rank, kept_rank(xp, s, square, caps[k + 1])
         left = max(0.0, left - dropped)
         cores.append(xp.reshape(u[:, :rank], (before, n, rank)))

@@ -19,11 +19,12 @@ from tensoralg.core.tensor_train_shapes import cap_ranks
 from tensoralg.core.tensor_train_truncation import (
     allocate_ranks,
     check_tolerance,
+    droppable_square,
     kept_rank,
-    noise_square,
 )
 from tensoralg.core.tensor_train_unfoldings import (
     adjoint,
+    as_float,
     left_unfolding,
     right_unfolding,
     share_exponent,
@@ -68,8 +69,8 @@ def round_cores(
     Returns
     -------
     cores : list of array, shapes (r'_{k-1}, ..., r'_k)
-        The rounded train. Without any limit only what is not above the rounding error of the
-        dtype is dropped. Ranks stay at least 1.
+        The rounded train. Without a tolerance only what cannot be told from rounding errors of
+        the dtype is dropped before the largest ranks apply. Ranks stay at least 1.
     maps : list of (array, array), shapes (r'_{k-1}, r_{k-1}) and (r_k, r'_k)
         Pairs (L_k, R_k) with ``new_core_k = L_k . core_k . R_k`` up to rounding error, to carry
         along what belongs to the cores, such as the moments of an optimizer. At every bond
@@ -100,10 +101,10 @@ def round_cores(
         return _empty(xp, cores, own)
     sweep = _right_sweep(xp, cores)
     if max_parameters is not None:
-        spectra = [[float(s) for s in bond] for bond in _spectra(xp, sweep)]
+        spectra = [[as_float(s) for s in bond] for bond in _spectra(xp, sweep)]
         (limits,) = allocate_ranks([spectra], [sizes], max_parameters)
         caps = [min(a, b) for a, b in zip(caps, limits, strict=True)]
-    new, maps = _cut(xp, sweep, caps, 0.0 if rtol is None else rtol, balance=balance)
+    new, maps = _cut(xp, sweep, caps, rtol, balance=balance)
     cast = [xp.astype(core, own, copy=False) for core in new]
     return cast, [tuple(xp.astype(m, own, copy=False) for m in pair) for pair in maps]
 
@@ -216,20 +217,21 @@ def _next_center(xp: Any, s: Any, v: Any, rows: Any, core: Any) -> Any:
 
 
 def _cut(
-    xp: Any, sweep: _RightSweep, caps: Sequence[int], rtol: float, *, balance: bool
+    xp: Any, sweep: _RightSweep, caps: Sequence[int], rtol: float | None, *, balance: bool
 ) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """Cut every bond from left to right; new cores and their maps."""
     cores, center, last = sweep.cores, sweep.center, len(sweep.cores) - 1
     shares = share_exponent(xp, center.dtype, sweep.exponent, len(cores), last)
-    total = float(xp.linalg.vector_norm(xp.astype(xp.abs(center), xp.float64))) ** 2
-    left = rtol**2 * total
+    total = as_float(xp.linalg.vector_norm(xp.astype(xp.abs(center), xp.float64))) ** 2
+    left = 0.0 if rtol is None else rtol**2 * total
     gram = sweep.bonds[last]  # 1; later how the new cores so far act on the given ones
     new: list[Any] = []
     lefts, rights, values = [gram], [], []
     gauge = 0  # powers of two that the given cores before a bond have more than the new ones
     for k, rows in enumerate(sweep.rows):
         u, s, v = xp.linalg.svd(center, full_matrices=False)
-        square = max(noise_square(xp, center, total), left / (last - k))
+        allowed = None if rtol is None else left / (last - k)
+        square = droppable_square(xp, center, total, allowed)
         rank, dropped = kept_rank(xp, s, square, caps[k + 1])
         left = max(0.0, left - dropped)
         u, s, v = u[:, :rank], s[:rank], v[:rank, :]
@@ -263,7 +265,7 @@ def _balanced(
         for core, a, b in zip(cores, [one, *roots], [*roots, one], strict=True)
     ]
     sizes = [
-        math.log(float(xp.linalg.vector_norm(core))) - math.log(math.prod(core.shape)) / 2
+        math.log(as_float(xp.linalg.vector_norm(core))) - math.log(math.prod(core.shape)) / 2
         for core in shared
     ]
     new, moved, before = [], [], 0.0  # logarithm of the factors of the cores before

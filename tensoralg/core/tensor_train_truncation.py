@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoralg.core.tensor_train_shapes import cap_ranks, count_parameters
+from tensoralg.core.tensor_train_unfoldings import as_float
 
-__all__ = ["allocate_ranks", "check_tolerance", "kept_rank", "noise_square"]
+__all__ = ["allocate_ranks", "check_tolerance", "droppable_square", "kept_rank"]
 
 
 def check_tolerance(rtol: float | None) -> None:
@@ -62,7 +63,7 @@ def kept_rank(xp: Any, singular_values: Any, square: float, cap: int) -> tuple[i
     droppable = int(xp.sum(xp.astype(tails <= square, xp.int64)))
     count = int(wide.shape[0])
     rank = max(1, min(count - droppable, cap))
-    return rank, float(tails[count - rank - 1]) if rank < count else 0.0
+    return rank, as_float(tails[count - rank - 1]) if rank < count else 0.0
 
 
 def allocate_ranks(
@@ -129,8 +130,8 @@ def allocate_ranks(
     return [tuple(r) for r in ranks]
 
 
-def noise_square(xp: Any, matrix: Any, total: float) -> float:
-    """Sum of squares of singular values that cannot be told from rounding errors.
+def droppable_square(xp: Any, matrix: Any, total: float, allowed: float | None) -> float:
+    """Bound the sum of squares of the singular values that a cut may drop.
 
     Parameters
     ----------
@@ -140,19 +141,24 @@ def noise_square(xp: Any, matrix: Any, total: float) -> float:
         What is cut.
     total : float
         Its squared norm.
+    allowed : float or None
+        Part of the squared tolerance that the cut may use up; None where there is no tolerance.
 
     Returns
     -------
     float
-        ``max(m, n)`` times the square of the unit roundoff, relative to `total`.
+        What is allowed, but at least the square of the unit roundoff relative to `total`: less
+        changes no digit. Without a tolerance ``100 sqrt(max(m, n))`` times that square: rounding
+        errors of singular values stay below it.
 
     Examples
     --------
     >>> import numpy as np
-    >>> noise_square(np, np.ones((4, 1)), 4.0) == 16 * 2.0**-104
+    >>> droppable_square(np, np.ones((4, 1)), 4.0, None) == 800 * 2.0**-104
     True
     """
-    return float(total * xp.finfo(matrix.dtype).eps ** 2 * max(matrix.shape))
+    unit = float(total * xp.finfo(matrix.dtype).eps ** 2)
+    return 100 * max(matrix.shape) ** 0.5 * unit if allowed is None else max(allowed, unit)
 
 
 def _cheapest(

@@ -5,12 +5,35 @@ from typing import Any
 
 __all__ = [
     "adjoint",
+    "as_float",
     "left_unfolding",
     "right_unfolding",
     "share_exponent",
     "times_power_of_two",
     "unit_scale",
 ]
+
+
+def as_float(value: Any) -> float:
+    """Return an array without axes as a Python number.
+
+    Parameters
+    ----------
+    value : array, shape ()
+        Real; where it carries a graph of gradients, that ends here.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_float(np.float32(0.5))
+    0.5
+    """
+    return float(value.detach() if hasattr(value, "detach") else value)
 
 
 def left_unfolding(xp: Any, core: Any) -> Any:
@@ -113,9 +136,9 @@ def unit_scale(xp: Any, array: Any) -> tuple[Any, int]:
         return array, 0
     if xp.isdtype(array.dtype, "complex floating"):  # a modulus could overflow
         real, imaginary = xp.max(xp.abs(xp.real(array))), xp.max(xp.abs(xp.imag(array)))
-        largest = max(float(real), float(imaginary))
+        largest = max(as_float(real), as_float(imaginary))
     else:
-        largest = float(xp.max(xp.abs(array)))
+        largest = as_float(xp.max(xp.abs(array)))
     if largest == 0.0 or not math.isfinite(largest):
         return array, 0
     exponent = math.frexp(largest)[1]
