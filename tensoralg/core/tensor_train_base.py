@@ -16,7 +16,6 @@ from tensoralg.core.tensor_train_algebra import (
 )
 from tensoralg.core.tensor_train_arithmetic import (
     add_cores,
-    even_cores,
     inner_product,
     multiply_cores,
     normalized_cores,
@@ -306,5 +305,4 @@ class TrainOfCores(ABC):
         own, its = ([core.shape[1:-1] for core in train.cores] for train in (self, other))
         if own != its:
             raise ShapeError(f"other must have the modes of {self!r}; got {other!r}")
-        first, second = common_cores(self.cores, other.cores)
-        return even_cores(self._namespace(), first), even_cores(self._namespace(), second)
+        return common_cores(self.cores, other.cores)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.kruskal_products import as_data, as_matching_arrays
+from tensoralg.core.tensor_train_arithmetic import even_cores
 from tensoralg.core.validation import integer_array
 
 __all__ = ["checked_cores", "common_cores", "dense_operand", "entry_positions"]
@@ -91,7 +92,7 @@ def entry_positions(
 
 
 def common_cores(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Bring the cores of two trains to one dtype.
+    """Bring the cores of two trains to one dtype, and very uneven ones to one size.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ def common_cores(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[Any]
     Returns
     -------
     tuple of two lists of array
-        Those whose dtype fits are not copied.
+        Those that fit are not copied.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def common_cores(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[Any]
         )
     common = xp.result_type(first[0], second[0])
     a, b = ([xp.astype(core, common, copy=False) for core in cores] for cores in (first, second))
-    return a, b
+    return even_cores(xp, a), even_cores(xp, b)
 
 
 def checked_cores(cores: Sequence[Any], axes: int, form: str) -> tuple[Any, ...]:

@@ -290,6 +290,8 @@ def test_mixed_dtypes_take_the_wider_one() -> None:
     mixed = TensorTrain([single.cores[0], double.cores[1]])
     assert [core.dtype for core in mixed.cores] == [np.float64, np.float64]
     assert (single * 1j).dtype == np.complex64
+    cores = [torch.tensor(core.copy()) for core in mixed.cores]
+    assert TensorTrain([cores[0].float(), cores[1]]).cores[0].dtype == torch.float64
 
 
 def test_float32_keeps_half_its_digits_of_a_large_train() -> None:
