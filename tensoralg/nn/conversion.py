@@ -289,8 +289,9 @@ def _replacement(
         return None, cannot
     if isinstance(layer.weight, Tensor):
         made.cores.requires_grad_(layer.weight.requires_grad)
-    if isinstance(bias := getattr(layer, "bias", None), Tensor):
-        made.bias.requires_grad_(bias.requires_grad)
+    theirs, ours = getattr(layer, "bias", None), getattr(made, "bias", None)
+    if isinstance(theirs, Tensor) and isinstance(ours, Tensor):
+        ours.requires_grad_(theirs.requires_grad)
     return made.train(layer.training), f"ranks {made.ranks[1:-1]}"
 
 

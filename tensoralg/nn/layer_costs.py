@@ -1,7 +1,5 @@
 """Operations of dense layers and of the tensorized layers that take their place."""
 
-from math import prod
-
 from torch import Tensor, nn
 
 from tensoralg.nn.tt_convolution import TTConvolution
@@ -58,7 +56,5 @@ def tensorized_operations(layer: TTLinear | TTMEmbedding | TTConvolution, tokens
     13600
     """
     if isinstance(layer, TTConvolution):
-        (first, middle, last) = (prod(core.shape) for core in layer.cores)
-        return 2 * tokens * (first + middle + last)
-    operations: int = layer.explain(tokens).route.operations
-    return operations
+        return 2 * tokens * layer.compressed_parameters
+    return layer.explain(tokens).route.operations

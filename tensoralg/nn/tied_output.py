@@ -33,6 +33,7 @@ class TiedOutput(nn.Module):
 
     Examples
     --------
+    >>> import torch
     >>> table = TTMEmbedding(100, 16, rank=4)
     >>> output = TiedOutput(table)
     >>> output(torch.zeros(3, 16)).shape
