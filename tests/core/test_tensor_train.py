@@ -86,6 +86,53 @@ def test_ranks_are_quasi_optimal(dense: Any, rank: int) -> None:
     assert np.linalg.norm(T.to_dense() - dense) <= math.sqrt(tails) + 1e-12 * np.linalg.norm(dense)
 
 
+def decaying(shape: tuple[int, int], decay: float, seed: int) -> Any:
+    """A wide matrix of singular values 1, decay, decay**2, .."""
+    rng = np.random.default_rng(seed)
+    u, _ = np.linalg.qr(rng.standard_normal((shape[0], shape[0])))
+    v, _ = np.linalg.qr(rng.standard_normal((shape[1], shape[0])))
+    return u * decay ** np.arange(shape[0]) @ v.T
+
+
+@given(
+    st.integers(0, 99),
+    st.sampled_from([0.1, 0.3, 0.8]),
+    st.sampled_from([0.3, 1e-2, 1e-4, 3e-6, 1e-7, 1e-11]),
+    st.sampled_from([np.float64, np.float32]),
+)
+def test_wide_unfoldings_keep_the_tolerance_at_the_smallest_rank(
+    seed: int, decay: float, rtol: float, dtype: Any
+) -> None:
+    # at every tolerance, eigenvalues of the Gram matrix or singular values, the rank is that of
+    # singular values and the error below the tolerance
+    dense = decaying((12, 300), decay, seed).astype(dtype)
+    T = TensorTrain.from_dense(dense, rtol=rtol)
+    values = decay ** np.arange(12)
+    tails = np.sqrt(np.cumsum(values[::-1] ** 2)[::-1] / np.sum(values**2))
+    rank, eps = T.ranks[1], float(np.finfo(dtype).eps)
+    error = np.linalg.norm(T.to_dense() - dense.astype(np.float64))
+    assert error <= rtol * np.linalg.norm(dense) * (1 + 1e-9) + 2 * eps * np.linalg.norm(dense)
+    if rtol > 1e-3 or dtype == np.float64:
+        assert tails[rank - 1] >= rtol * 0.999 or rank == 1 or tails[rank - 1] < 2 * eps
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_wide_unfoldings_with_largest_ranks(dtype: str) -> None:
+    dense = decaying((12, 300), 0.5, 0).astype(dtype)
+    if dense.dtype.kind == "c":
+        dense = dense * (1 + 2j) + 1j * decaying((12, 300), 0.5, 1).astype(dtype)
+    left, values, right = np.linalg.svd(dense, full_matrices=False)
+    for rank in (1, 5, 11, 12):
+        T = TensorTrain.from_dense(dense, ranks=rank)
+        best = left[:, :rank] * values[:rank] @ right[:rank]
+        assert T.ranks == (1, rank, 1)
+        np.testing.assert_allclose(T.to_dense(), best, atol=20 * np.finfo(dtype).eps)
+    # of an exact rank below the largest one no noise is kept
+    exact = (left[:, :3] * values[:3] @ right[:3]).astype(dtype)
+    assert TensorTrain.from_dense(exact, ranks=8).ranks == (1, 3, 1)
+    assert TensorTrain.from_dense(exact).ranks == (1, 3, 1)
+
+
 def test_decomposition_against_tensorly() -> None:
     for seed in range(5):
         dense = np.random.default_rng(seed).standard_normal((4, 5, 6, 3))
