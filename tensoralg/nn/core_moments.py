@@ -1,4 +1,4 @@
-"""Carries an optimizer's moments along when the cores of a train are replaced."""
+"""What belongs to a parameter follows when it gets other data: moments, gradient, graph."""
 
 import logging
 from collections.abc import Sequence
@@ -6,13 +6,48 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["carry_moments"]
+__all__ = ["carry_moments", "gradient_maps", "set_data"]
 
 _logger = logging.getLogger("tensoralg.nn")
 
 # what PyTorch's optimizers call running means of gradients, and of their squares
 _GRADIENT_LIKE = ("exp_avg", "momentum_buffer", "grad_avg")
-_SQUARE_LIKE = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "exp_inf")
+_SQUARE_LIKE = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum")
+
+
+def gradient_maps(maps: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """Find how the gradients of cores follow a change of the cores.
+
+    Parameters
+    ----------
+    maps : sequence of pair of Tensor, shapes (s_{k-1}, r_{k-1}) and (r_k, s_k)
+        For each core L_k and R_k of the change ``core_k -> L_k core_k R_k``, where
+        ``L_{k+1} R_k`` is the identity.
+
+    Returns
+    -------
+    list of pair of Tensor, the same shapes
+        X_k and Y_k, of at least single precision, with which the gradient of the new core is
+        ``X_k gradient_k Y_k``.
+
+    Notes
+    -----
+    In the old ranks the new tensor has the cores ``R_{k-1} new_k L_{k+1}``: the identities at the
+    bonds cancel what stands between. By the chain rule X_k and Y_k are transposes of these
+    factors. For orthonormal maps they are L_k and R_k again.
+
+    Examples
+    --------
+    >>> one, half = torch.ones(1, 1), torch.full((1, 1), 0.5)
+    >>> [(x.item(), y.item()) for x, y in gradient_maps([(one, 2 * one), (half, one)])]
+    [(1.0, 0.5), (2.0, 1.0)]
+    """
+    wide = [tuple(m.to(torch.promote_types(m.dtype, torch.float32)) for m in pair) for pair in maps]
+    lefts, rights = [pair[0] for pair in wide], [pair[1] for pair in wide]
+    # the ends, numbers, have no neighbour
+    before = [torch.linalg.pinv(lefts[0]), *rights[:-1]]
+    after = [*lefts[1:], torch.linalg.pinv(rights[-1])]
+    return [(x.mT, y.mT) for x, y in zip(before, after, strict=True)]
 
 
 def carry_moments(
@@ -32,15 +67,13 @@ def carry_moments(
     shape : sequence of int
         (s, ..., t), its shape after the change.
     maps : pair of Tensor, shapes (s, r) and (q, t), or None
-        L and R of the change ``core -> L core R``. None forgets the moments where they no longer
-        fit.
+        How its gradient changes, as from `gradient_maps`. None forgets the moments where they no
+        longer fit.
 
     Notes
     -----
-    If ``core = X core' Y`` for the pseudo-inverses X and Y of the maps, the gradient of the new
-    core is ``X^T gradient Y^T``: for orthonormal maps these are L and R again. Running means of
-    gradients follow this map, those of squares its entrywise squares, as for entries that do not
-    correlate. State of another kind is forgotten.
+    Running means of gradients follow the maps, those of squares their entrywise squares, as for
+    entries that do not correlate. State of another kind is forgotten.
     """
     state = optimizer.state.get(parameter)
     if not state:
@@ -52,7 +85,7 @@ def carry_moments(
             _logger.info("the optimizer's state of a core is reset: %s", sorted(shaped))
             optimizer.state.pop(parameter)
         return
-    left, right = _gradient_maps(*maps)
+    left, right = maps
     for name, moment in shaped.items():
         x, y = (left, right) if name in _GRADIENT_LIKE else (left**2, right**2)
         flat = moment.to(x.dtype).reshape(moment.shape[0], -1, moment.shape[-1])
@@ -60,7 +93,32 @@ def carry_moments(
         state[name] = carried.reshape(tuple(shape)).to(moment.dtype).contiguous()
 
 
-def _gradient_maps(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the maps of a gradient: transposed pseudo-inverses, in at least single precision."""
-    wide = torch.promote_types(left.dtype, torch.float32)
-    return torch.linalg.pinv(left.to(wide)).mT, torch.linalg.pinv(right.to(wide)).mT
+def set_data(parameter: Tensor, value: Tensor) -> None:
+    """Give a parameter new data, of any shape; its gradient is dropped.
+
+    Parameters
+    ----------
+    parameter : Tensor
+        A leaf; the object stays.
+    value : Tensor
+        Not copied.
+
+    Notes
+    -----
+    A graph that is still alive, such as that of the last loss, holds the node that accumulates
+    the parameter's gradient, with the old shape; later graphs would share it and fail. PyTorch
+    makes a new node where the dtype changes, hence the step in between.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.ones(3))
+    >>> loss = weight.sum()
+    >>> set_data(weight, torch.ones(2))
+    >>> weight.sum().backward()
+    >>> weight.grad.tolist()
+    [1.0, 1.0]
+    """
+    other = torch.float64 if parameter.dtype != torch.float64 else torch.float32
+    parameter.grad = None
+    parameter.data = value.new_empty(0, dtype=other)
+    parameter.data = value

@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from tensoralg.nn.tensorized_layer import merge_left, merge_right
+from tensoralg.nn.core_products import merge_left, merge_right
 
 __all__ = [
     "gather_pairs",

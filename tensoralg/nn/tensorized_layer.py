@@ -12,10 +12,10 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.tensor_train_algebra import initial_standard_deviation
 from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.core.tensor_train_shapes import count_parameters
-from tensoralg.nn.core_moments import carry_moments
+from tensoralg.nn.core_moments import carry_moments, gradient_maps, set_data
 from tensoralg.nn.factor_cache import FactorCache
 
-__all__ = ["TensorizedLayer", "full_precision", "merge_left", "merge_right"]
+__all__ = ["TensorizedLayer", "full_precision"]
 
 
 def full_precision(device_type: str) -> AbstractContextManager[Any]:
@@ -34,56 +34,6 @@ def full_precision(device_type: str) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
-
-
-def merge_left(cores: Sequence[Tensor]) -> Tensor:
-    """Multiply consecutive cores from the left.
-
-    Parameters
-    ----------
-    cores : sequence of Tensor, shapes (r_{k-1}, n_k, r_k)
-        The first of rank 1 on its left, or with that rank folded into n.
-
-    Returns
-    -------
-    Tensor, shape (r_0 n_1 .. n_m, r_m)
-        Cheapest where the left rank is the smaller one.
-
-    Examples
-    --------
-    >>> merge_left([torch.ones(1, 2, 3), torch.ones(3, 4, 5)]).shape
-    torch.Size([8, 5])
-    """
-    product = cores[0].reshape(-1, cores[0].shape[2])
-    for core in cores[1:]:
-        r, n, s = core.shape
-        product = (product @ core.reshape(r, n * s)).reshape(-1, s)
-    return product
-
-
-def merge_right(cores: Sequence[Tensor]) -> Tensor:
-    """Multiply consecutive cores from the right.
-
-    Parameters
-    ----------
-    cores : sequence of Tensor, shapes (r_{k-1}, n_k, r_k)
-        The last of rank 1 on its right, or with that rank folded into n.
-
-    Returns
-    -------
-    Tensor, shape (r_0, n_1 .. n_m r_m)
-        Cheapest where the right rank is the smaller one.
-
-    Examples
-    --------
-    >>> merge_right([torch.ones(2, 3, 4), torch.ones(4, 5, 1)]).shape
-    torch.Size([2, 15])
-    """
-    product = cores[-1].reshape(cores[-1].shape[0], -1)
-    for core in reversed(cores[:-1]):
-        r, n, s = core.shape
-        product = (core.reshape(r * n, s) @ product).reshape(r, -1)
-    return product
 
 
 class TensorizedLayer(nn.Module):
@@ -181,8 +131,9 @@ class TensorizedLayer(nn.Module):
         optimizer : torch.optim.Optimizer, optional
             Whose moments of the cores follow.
         maps : sequence of pair of Tensor, optional
-            For each core L_k and R_k with ``new core = L_k core R_k``, of `train_cores`; without
-            them the optimizer's moments start anew where a shape has changed.
+            For each core L_k and R_k with ``new core = L_k core R_k``, where ``L_{k+1} R_k`` is
+            the identity, as from `round_cores`. Without them the optimizer's moments start anew
+            where a shape has changed.
 
         Raises
         ------
@@ -192,18 +143,17 @@ class TensorizedLayer(nn.Module):
         if reason := self._misfit([tuple(core.shape) for core in cores]):
             raise ShapeError(f"cores do not fit this layer: {reason}")
         with torch.no_grad():
+            moved = gradient_maps(maps) if optimizer is not None and maps is not None else None
             for k, (parameter, core) in enumerate(zip(self.cores, cores, strict=True)):
                 shape = (core.shape[0], *parameter.shape[1:-1], core.shape[2])
                 if optimizer is not None:
-                    carry_moments(optimizer, parameter, shape, None if maps is None else maps[k])
-                parameter.data = core.detach().to(parameter).reshape(shape).clone()
-                parameter.grad = None
+                    carry_moments(optimizer, parameter, shape, None if moved is None else moved[k])
+                set_data(parameter, core.detach().to(parameter).reshape(shape).clone())
             if self.bonds is not None:
                 for bond, rank in zip(self.bonds, self.ranks[1:-1], strict=True):
                     if optimizer is not None and bond.shape != (rank,):
                         optimizer.state.pop(bond, None)
-                    bond.data = torch.ones(rank, dtype=bond.dtype, device=bond.device)
-                    bond.grad = None
+                    set_data(bond, torch.ones(rank, dtype=bond.dtype, device=bond.device))
         self._cores_changed()
 
     def round_(self, rtol: float | None = None, ranks: int | Sequence[int] | None = None) -> Self:
@@ -381,5 +331,4 @@ def _listed(parameters: nn.ParameterList) -> list[Tensor]:
 def _resize(parameter: nn.Parameter, shape: Sequence[int]) -> None:
     """Give a parameter another shape, as zeros, if it has not got it already."""
     if tuple(parameter.shape) != tuple(shape):
-        parameter.data = parameter.data.new_zeros(tuple(shape))
-        parameter.grad = None
+        set_data(parameter, parameter.data.new_zeros(tuple(shape)))

@@ -11,8 +11,9 @@ from torch.nn import functional
 from tensoralg.core.tensor_train_decomposition import dense_to_cores
 from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.core.validation import positive_integer
+from tensoralg.nn.core_products import merge_left
 from tensoralg.nn.layer_shapes import default_ranks
-from tensoralg.nn.tensorized_layer import TensorizedLayer, merge_left
+from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.weight_train import computing_weight
 
 __all__ = ["TTConvolution"]

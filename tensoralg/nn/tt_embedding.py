@@ -108,7 +108,11 @@ class TTMEmbedding(TensorizedLayer):
     @property
     def weight(self) -> Tensor:
         """The table, shape (num_embeddings, embedding_dim), computed anew each time."""
-        table = whole_table(self.train_cores(), self.row_shape, self.column_shape)
+        return self._table(self.train_cores())
+
+    def _table(self, cores: list[Tensor]) -> Tensor:
+        """Build the table of these cores."""
+        table = whole_table(cores, self.row_shape, self.column_shape)
         table = table[: self.num_embeddings, : self.embedding_dim]
         if self.padding_idx is None:
             return table
@@ -117,8 +121,9 @@ class TTMEmbedding(TensorizedLayer):
         return table * keep
 
     def kept_weight(self) -> Tensor:
-        """Return `weight`, a kept one in eval mode while no gradients are recorded."""
-        table: Tensor = self._factors("table", lambda: self.weight, self._may_keep())
+        """Return `weight`, from quantized cores if they are; kept in eval mode."""
+        keep = self._may_keep()
+        table: Tensor = self._factors("table", lambda: self._table(self._forward_cores()), keep)
         return table
 
     def reset_parameters(self) -> None:

@@ -10,10 +10,11 @@ from torch.nn import functional
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import positive_integer
+from tensoralg.nn.core_products import merge_left, merge_right
 from tensoralg.nn.factor_cache import records_graph
 from tensoralg.nn.layer_shapes import default_ranks, layer_shape
 from tensoralg.nn.planner import Plan, plan_linear
-from tensoralg.nn.tensorized_layer import TensorizedLayer, merge_left, merge_right
+from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.weight_train import train_of_weight
 
 __all__ = ["TTLinear"]

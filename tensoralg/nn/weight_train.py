@@ -15,7 +15,7 @@ from torch.nn import functional
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.tensor_train_decomposition import dense_to_cores, dense_to_matrix_cores
 from tensoralg.core.tensor_train_rounding import check_tolerance, round_cores
-from tensoralg.nn.tensorized_layer import merge_left
+from tensoralg.nn.core_products import merge_left
 
 __all__ = ["computing_weight", "table_cores", "train_of_weight"]
 

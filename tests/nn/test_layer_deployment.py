@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.nn import TTLinear, TTMEmbedding
 
 torch.set_num_threads(1)
@@ -305,6 +306,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.nn import TTLinear, TTMEmbedding
 torch.set_num_threads(1)
 rank, path = int(sys.argv[1]), sys.argv[2]
@@ -362,3 +364,23 @@ def test_transforms_of_functions_see_their_own_cores():
         lambda p: torch.func.functional_call(layer, p, (x,)), in_dims=(dict.fromkeys(stacked, 0),)
     )(stacked)
     assert torch.allclose(many[1], y, atol=1e-4)
+
+
+def test_moments_of_a_rounding_are_gradients_at_the_rounded_cores():
+    # momentum that holds one gradient, taken where rounding changes nothing
+    torch.manual_seed(0)
+    layer, x = TTLinear(16, 32, rank=2, dtype=torch.float64), torch.randn(20, 16).double()
+    cores = [torch.cat([c, c], 2) if k < 3 else c for k, c in enumerate(layer.train_cores())]
+    cores = [torch.cat([c, c], 0) / 2 if k else c for k, c in enumerate(cores)]
+    layer.replace_cores(cores)
+    assert layer.ranks == (1, 4, 4, 4, 1)  # the weight needs two of each
+    momentum = torch.optim.SGD(layer.parameters(), lr=0.0, momentum=0.9)
+    layer(x).square().sum().backward()
+    momentum.step()
+    new, maps = round_cores([c.detach() for c in layer.train_cores()], rtol=1e-9, balance=True)
+    layer.replace_cores(new, optimizer=momentum, maps=maps)
+    assert layer.ranks == (1, 2, 2, 2, 1)
+    layer(x).square().sum().backward()
+    for core in layer.cores:
+        buffer = momentum.state[core]["momentum_buffer"]
+        assert torch.allclose(buffer, core.grad, rtol=1e-7, atol=1e-9)
