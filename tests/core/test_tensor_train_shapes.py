@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,3 +154,12 @@ def test_forms_of_ranks() -> None:
 def test_bad_ranks_are_named(ranks: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         cap_ranks((4, 3, 5), ranks)
+
+
+def test_the_documentation_states_what_is_planned() -> None:
+    page = Path(__file__).parents[2] / "docs" / "tensor_trains.md"
+    rows = re.findall(r"^\| (\d+)[^|]*\| ([\d ·]+) \|", page.read_text("utf-8"), re.MULTILINE)
+    assert len(rows) >= 4
+    for size, modes in rows:
+        stated = tuple(int(n) for n in modes.split("·"))
+        assert plan_shape(int(size), len(stated)) == stated
