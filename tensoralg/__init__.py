@@ -18,7 +18,7 @@ _HOME = {
     "load": "tensoralg.core.persistence",
     "save": "tensoralg.core.persistence",
 }
-_ROOMS = ("completely_positive", "errors", "mixtures", "polyadic", "studies", "symmetric")
+_ROOMS = ("completely_positive", "errors", "mixtures", "nn", "polyadic", "studies", "symmetric")
 
 __all__ = [
     "IncompleteSymmetricTensor",
@@ -32,6 +32,7 @@ __all__ = [
     "errors",
     "load",
     "mixtures",
+    "nn",
     "polyadic",
     "save",
     "studies",

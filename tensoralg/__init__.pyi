@@ -1,6 +1,7 @@
 from tensoralg import completely_positive as completely_positive
 from tensoralg import errors as errors
 from tensoralg import mixtures as mixtures
+from tensoralg import nn as nn
 from tensoralg import polyadic as polyadic
 from tensoralg import studies as studies
 from tensoralg import symmetric as symmetric
