@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +23,12 @@ class _LearnedStep(torch.autograd.Function):
     def forward(x: Tensor, log_scale: Tensor, low: int, high: int) -> Tensor:
         """Round to the grid."""
         scale = _scale_of(log_scale).to(_computing_dtype(x))
-        steps = (x / scale).round_().clamp_(low, high)
+        if _has_kernel(x):
+            result = torch.empty_like(x, memory_format=torch.contiguous_format)
+            grid = _grid(x, scale, low, high)
+            kernels().round_to_grid(_flat(x), *grid, _flat(result))
+            return result
+        steps = (_computing(x) / scale).clamp_(low, high).round_()
         return steps.mul_(scale).to(x.dtype)
 
     @staticmethod
@@ -37,22 +43,62 @@ class _LearnedStep(torch.autograd.Function):
         (gradient,) = gradients
         x, log_scale = ctx.saved_tensors
         scale = _scale_of(log_scale).to(_computing_dtype(x))
-        steps = x / scale
-        inside = (steps >= ctx.low) & (steps <= ctx.high)
-        to_x = gradient * inside if ctx.needs_input_grad[0] else None
-        to_scale = None
-        if ctx.needs_input_grad[1]:
-            rounded = steps.round().clamp(ctx.low, ctx.high)
-            slope = torch.where(inside, rounded - steps, rounded)
-            balance = 1 / math.sqrt(max(x.numel(), 1) * ctx.high)
-            # by the chain rule of scale = exp(log_scale)
-            to_scale = ((gradient * slope).sum() * scale * balance).to(log_scale.dtype)
+        # under create_graph the kernels could not be differentiated again
+        if _has_kernel(x) and gradient.dtype == x.dtype and not torch.is_grad_enabled():
+            to_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+            grid = _grid(x, scale, ctx.low, ctx.high)
+            flat = _flat(gradient), _flat(x)
+            total = kernels().round_to_grid_backward(*flat, *grid, _flat(to_x))
+            slope_sum = torch.tensor(total, dtype=scale.dtype)
+        else:
+            steps = _computing(x) / scale
+            clipped = steps.clamp(ctx.low, ctx.high)
+            inside = clipped == steps
+            to_x = torch.where(inside, gradient, torch.zeros_like(gradient))
+            slope = torch.where(inside, steps.round() - steps, clipped)
+            slope_sum = (gradient * slope).sum()
+        balance = 1 / math.sqrt(max(x.numel(), 1) * ctx.high)
+        # by the chain rule of scale = exp(log_scale)
+        to_scale = (slope_sum * scale * balance).to(log_scale.dtype)
         return to_x, to_scale, None, None
+
+
+def kernels() -> Any:
+    """Import the compiled loops, which take a second, when they are first needed."""
+    from tensoralg.nn import quantization_kernels
+
+    return quantization_kernels
+
+
+def _has_kernel(x: Tensor) -> bool:
+    """Tell whether the compiled loops apply: on the CPU, outside of a recorded graph."""
+    return (
+        x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.float64)
+        and type(x) in (Tensor, nn.Parameter)
+        and not torch.compiler.is_compiling()
+    )
+
+
+def _flat(x: Tensor) -> Any:
+    """View a tensor, or a contiguous copy of it, as a flat array."""
+    return x.detach().contiguous().reshape(-1).numpy()
+
+
+def _grid(x: Tensor, scale: Tensor, low: int, high: int) -> tuple[Any, Any, Any]:
+    """Return the grid's numbers in the dtype of x."""
+    kind = np.float32 if x.dtype == torch.float32 else np.float64
+    return kind(float(scale)), kind(low), kind(high)
 
 
 def _scale_of(log_scale: Tensor) -> Tensor:
     """Return the positive scale; its logarithm is cut where float32 would end."""
     return log_scale.clamp(_LEAST_LOG_SCALE, _LARGEST_LOG_SCALE).exp()
+
+
+def _computing(x: Tensor) -> Tensor:
+    """Return x in the dtype of the computation; a scalar operand would not widen it."""
+    return x.to(_computing_dtype(x))
 
 
 def _computing_dtype(x: Tensor) -> torch.dtype:
@@ -212,7 +258,7 @@ class FakeQuantize(nn.Module):
         if not self._is_ready:
             raise ValueError("the scale is not set yet; call initialize(x) or train first")
         scale = self.scale.to(_computing_dtype(x))
-        return (x / scale).round().clamp(self.low, self.high).to(torch.int16)
+        return (_computing(x) / scale).round().clamp(self.low, self.high).to(torch.int16)
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         """Keep the Python flag in step with a loaded `ready`."""

@@ -172,7 +172,7 @@ class RankScheduler:
         if done == 1.0:
             return self._target
         start = max(self._start, self._target)
-        between = float(start) ** (1 - done) * float(self._target) ** done
+        between: float = float(start) ** (1 - done) * float(self._target) ** done
         return max(self._target, round(between))
 
     @torch.no_grad()
