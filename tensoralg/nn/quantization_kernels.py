@@ -14,7 +14,7 @@ __all__ = ["round_to_grid", "round_to_grid_backward"]
 _CHUNK = 2048  # a chunk's sum is taken in the data's own precision, those of chunks in double
 
 
-@njit(cache=True, fastmath={"contract", "nsz"})  # type: ignore[untyped-decorator]
+@njit(cache=True, fastmath={"contract", "nsz"})
 def round_to_grid(x: Any, scale: Any, low: Any, high: Any, out: Any) -> None:
     """Write ``scale * round(clip(x / scale, low, high))``.
 
@@ -35,7 +35,7 @@ def round_to_grid(x: Any, scale: Any, low: Any, high: Any, out: Any) -> None:
         out[i] = np.rint(step) * scale
 
 
-@njit(cache=True, fastmath={"contract", "nsz", "reassoc"})  # type: ignore[untyped-decorator]
+@njit(cache=True, fastmath={"contract", "nsz", "reassoc"})
 def round_to_grid_backward(
     gradient: Any, x: Any, scale: Any, low: Any, high: Any, out: Any
 ) -> float:

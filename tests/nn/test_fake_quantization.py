@@ -239,7 +239,7 @@ def test_packing_returns_every_code_in_the_fewest_bytes(bits, data):
 
 
 def test_packing_refuses_what_does_not_fit():
-    with pytest.raises(ValueError, match="codes of 3 bits lie in -4 .. 3; got -5 .. 0"):
+    with pytest.raises(ValueError, match=r"codes of 3 bits lie in -4 \.\. 3; got -5 \.\. 0"):
         pack_codes(torch.tensor([-5, 0]), 3)
     with pytest.raises(ShapeError, match="5 codes of 4 bits take 3 bytes"):
         unpack_codes(torch.zeros(2, dtype=torch.uint8), 4, (5,))
