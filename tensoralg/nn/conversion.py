@@ -146,7 +146,7 @@ def _check(model: nn.Module, options: _Options, ties: str) -> None:
 
 def _count(model: nn.Module) -> int:
     """Count all parameters, shared ones once."""
-    return sum(p.numel() for p in model.parameters())
+    return sum(0 if nn.parameter.is_lazy(p) else p.numel() for p in model.parameters())
 
 
 def _layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -194,6 +194,8 @@ def _reason_to_stay(
     exclude: str | Iterable[str] | Callable[[str, nn.Module], bool],
 ) -> str | None:
     """Why a layer is not converted, as far as it alone tells."""
+    if any(nn.parameter.is_lazy(p) for p in layer.parameters()):
+        return "its size is not known before its first input"
     if not _matches(include, name, layer) or _matches(exclude, name, layer):
         return "excluded"
     if type(layer) not in _KINDS:
@@ -234,8 +236,10 @@ def _convert(
 ) -> ConversionRow:
     """Put the layer's replacement into `new`, if there is one; what happened."""
     weight = getattr(layer, "weight", None)
-    size = weight.numel() if isinstance(weight, Tensor) else 0
-    dense = dense_operations(layer, options.tokens)
+    size = 0
+    if isinstance(weight, Tensor) and not nn.parameter.is_lazy(weight):
+        size = weight.numel()
+    dense = dense_operations(layer, options.tokens) if size else 0
     kind = type(layer).__name__
 
     def stays(why: str) -> ConversionRow:

@@ -10,6 +10,7 @@ from torch import Tensor
 from tensoralg.nn.core_products import merge_left, merge_right
 
 __all__ = [
+    "gather_groups",
     "gather_pairs",
     "gather_slices",
     "merged_tables",
@@ -17,6 +18,11 @@ __all__ = [
     "table_root_mean_square",
     "whole_table",
 ]
+
+# rows for each slice of the right table from which on large products are faster than many small
+# ones, and how much filling up may add
+_LEAST_PER_GROUP = 16
+_LARGEST_WASTE = 1.6
 
 
 def row_digits(ids: Tensor, row_shape: Sequence[int]) -> list[Tensor]:
@@ -112,21 +118,86 @@ def gather_pairs(
     Tensor, shape (u, prod(column_shape))
         The rows.
     """
-    count = digits[0].shape[0]
-    # the left table's rows count v_1, e_1, v_2, .., v_s: for every row number all e of it
-    places = digits[0][:, None]
-    for v, e, digit in zip(row_shape[1:split], column_shape, digits[1:], strict=False):
-        columns = torch.arange(e, device=places.device)
-        places = (places[:, :, None] * e + columns).reshape(count, -1) * v + digit[:, None]
-    width = prod(column_shape[:split])
-    lefts = left.index_select(0, places.reshape(-1)).reshape(count, width, right.shape[1])
+    count, width = digits[0].shape[0], prod(column_shape[:split])
+    lefts = left.index_select(0, _left_places(row_shape, column_shape, digits[:split]))
     if split == len(row_shape):
         return lefts.reshape(count, width)
-    number = digits[split]
-    for v, digit in zip(row_shape[split + 1 :], digits[split + 1 :], strict=True):
-        number = number * v + digit
-    rights = right.index_select(0, number)
+    rights = right.index_select(0, _joined(row_shape[split:], digits[split:]))
+    lefts = lefts.reshape(count, width, right.shape[1])
     return torch.bmm(lefts, rights).reshape(count, prod(column_shape))
+
+
+def gather_groups(
+    left: Tensor,
+    right: Tensor,
+    row_shape: Sequence[int],
+    column_shape: Sequence[int],
+    split: int,
+    digits: Sequence[Tensor],
+) -> tuple[Tensor, Tensor] | None:
+    """Multiply all rows that share a slice of the right table at once.
+
+    Parameters
+    ----------
+    left, right : Tensor
+        As from `merged_tables`.
+    row_shape, column_shape : sequence of int, length d
+        The modes.
+    split : int
+        Number of cores on the left side.
+    digits : sequence of Tensor of int, d of shape (u,)
+        As from `row_digits`, of distinct rows.
+
+    Returns
+    -------
+    rows : Tensor, shape (w, prod(column_shape))
+        The rows in the order of their groups, which are filled up to one size.
+    places : Tensor of int, shape (u,)
+        Where in `rows` each row stands.
+
+    Notes
+    -----
+    None is returned where the groups are too few or too uneven for this to be faster than
+    `gather_pairs`. The right slices are never copied, and the products are large ones.
+    """
+    count, groups = digits[0].shape[0], right.shape[0]
+    if split == len(row_shape) or count < _LEAST_PER_GROUP * groups:
+        return None
+    group = _joined(row_shape[split:], digits[split:])
+    counts = torch.bincount(group, minlength=groups)
+    size = int(counts.max())
+    if size * groups > _LARGEST_WASTE * count:
+        return None
+    order = torch.argsort(group)
+    shifts = torch.arange(groups, device=group.device) * size - (torch.cumsum(counts, 0) - counts)
+    places = torch.empty_like(order)
+    places[order] = torch.arange(count, device=group.device) + shifts[group[order]]
+    # the places that are left over stand for row 0 and are never read
+    spread = [
+        digit.new_zeros(groups * size).index_copy(0, places, digit) for digit in digits[:split]
+    ]
+    lefts = left.index_select(0, _left_places(row_shape, column_shape, spread))
+    rows = torch.bmm(lefts.reshape(groups, -1, right.shape[1]), right)
+    return rows.reshape(groups * size, prod(column_shape)), places
+
+
+def _left_places(
+    row_shape: Sequence[int], column_shape: Sequence[int], digits: Sequence[Tensor]
+) -> Tensor:
+    """Find the rows of the left table, which count v_1, e_1, v_2, .., v_s: all e of each row."""
+    count, places = digits[0].shape[0], digits[0][:, None]
+    for v, e, digit in zip(row_shape[1:], column_shape, digits[1:], strict=False):
+        columns = torch.arange(e, device=places.device)
+        places = (places[:, :, None] * e + columns).reshape(count, -1) * v + digit[:, None]
+    return places.reshape(-1)
+
+
+def _joined(row_shape: Sequence[int], digits: Sequence[Tensor]) -> Tensor:
+    """Join digits to one number, the first the slowest."""
+    number = digits[0]
+    for v, digit in zip(row_shape[1:], digits[1:], strict=True):
+        number = number * v + digit
+    return number
 
 
 def gather_slices(

@@ -48,6 +48,11 @@ class TensorizedLayer(nn.Module):
     device : torch.device, optional
         Of the cores.
 
+    Raises
+    ------
+    ValueError
+        A dtype that is complex or no floating-point type.
+
     Attributes
     ----------
     cores : ParameterList
@@ -74,6 +79,8 @@ class TensorizedLayer(nn.Module):
         device: torch.device | str | None,
     ) -> None:
         super().__init__()
+        if dtype is not None and not dtype.is_floating_point:
+            raise ValueError(f"dtype must be a real floating-point type; got {dtype}")
         self.cores = nn.ParameterList(
             nn.Parameter(torch.empty(shape, dtype=dtype, device=device)) for shape in core_shapes
         )
@@ -167,16 +174,18 @@ class TensorizedLayer(nn.Module):
         ranks : int or sequence of int, optional
             Largest ranks: one for every bond, one for each inner bond, or all with the ones at
             the ends.
+        optimizer : torch.optim.Optimizer, optional
+            Whose moments of the cores follow. One that is not given here cannot go on where it
+            remembers moments of another shape.
 
         Returns
         -------
         Self
-            This layer, with smaller cores. An optimizer's moments do not follow; `RankScheduler`
-            sees to that.
+            This layer, with smaller cores.
         """
         with torch.no_grad():
-            cores, _ = round_cores(self.train_cores(), rtol=rtol, ranks=ranks, balance=True)
-        self.replace_cores(cores)
+            cores, maps = round_cores(self.train_cores(), rtol=rtol, ranks=ranks, balance=True)
+        self.replace_cores(cores, optimizer=optimizer, maps=maps)
         return self
 
     def add_bonds(self) -> nn.ParameterList:

@@ -121,7 +121,7 @@ class TTConvolution(TensorizedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """The kernel, shape (out_channels, in_channels, *kernel_size), computed anew."""
+        """The kernel as that of the dense convolution, computed anew each time."""
         kernel = merge_left(self.train_cores()).reshape(self.in_channels, -1, self.out_channels)
         shape = (self.out_channels, self.in_channels, *self.kernel_size)
         return kernel.permute(2, 0, 1).reshape(shape)

@@ -11,6 +11,7 @@ from tensoralg.core.validation import positive_integer
 from tensoralg.nn.factor_cache import records_graph
 from tensoralg.nn.layer_shapes import default_ranks, table_shape
 from tensoralg.nn.lookup import (
+    gather_groups,
     gather_pairs,
     gather_slices,
     merged_tables,
@@ -139,12 +140,12 @@ class TTMEmbedding(TensorizedLayer):
 
         Parameters
         ----------
-        input : Tensor of int, any shape
+        input : Tensor of int, shape (...)
             Numbers of rows.
 
         Returns
         -------
-        Tensor, shape (*input.shape, embedding_dim)
+        Tensor, shape (..., embedding_dim)
             The rows.
 
         Raises
@@ -164,10 +165,7 @@ class TTMEmbedding(TensorizedLayer):
             else:
                 self._check(ids)
                 distinct, places = torch.unique(ids, return_inverse=True)
-                rows = self._distinct_rows(distinct)
-                # nothing repeated, in ascending order: the rows are the answer
-                if distinct.shape[0] < ids.shape[0] or not torch.equal(distinct, ids):
-                    rows = rows.index_select(0, places)
+                rows = self._distinct_rows(distinct, places)
         return self._quantized("output", rows.reshape(*input.shape, self.embedding_dim))
 
     def _check(self, ids: Tensor) -> None:
@@ -178,38 +176,43 @@ class TTMEmbedding(TensorizedLayer):
                 f"input must lie in 0 .. {self.num_embeddings - 1}; got {int(ids[wrong][0])}"
             )
 
-    def _distinct_rows(self, ids: Tensor) -> Tensor:
-        """Rows of ascending, valid numbers."""
+    def _distinct_rows(self, ids: Tensor, places: Tensor) -> Tensor:
+        """Compute the rows of ascending, valid numbers; the result takes them in this order."""
         keep = self._may_keep()
         plan, split = self._plan(ids.shape[0], keep)
-        rows = self._compute_rows(ids, plan.chosen, split, keep)
+        rows, slots = self._compute_rows(ids, plan.chosen, split, keep, ids.device.type == "cpu")
         if self.padding_idx is not None:
             place = (ids == self.padding_idx).nonzero().reshape(-1)
             if place.shape[0]:
-                rows = rows.index_fill(0, place, 0.0)
-        return rows
+                rows = rows.index_fill(0, place if slots is None else slots[place], 0.0)
+        return rows.index_select(0, places if slots is None else slots[places])
 
     def _rows_in_graph(self, ids: Tensor) -> Tensor:
         """Rows by steps that depend on no value; a wrong number addresses what does not exist."""
         beyond = math.prod(self.row_shape)
         wrong = (ids < 0) | (ids >= self.num_embeddings)
         plan, split = self._recorded_plan
-        rows = self._compute_rows(torch.where(wrong, beyond, ids), plan.chosen, split, False)
+        ids = torch.where(wrong, beyond, ids)
+        rows, _ = self._compute_rows(ids, plan.chosen, split, False, False)
         if self.padding_idx is not None:
             rows = torch.where((ids == self.padding_idx)[:, None], 0.0, rows)
         return rows
 
-    def _compute_rows(self, ids: Tensor, route: str, split: int, keep: bool) -> Tensor:
-        """Rows of any numbers by a route."""
+    def _compute_rows(
+        self, ids: Tensor, route: str, split: int, keep: bool, may_group: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute rows by a route; with them their places where they stand in another order."""
         if route == "dense" and self.quantizers is None:
-            return self.kept_weight().index_select(0, ids)
-        digits = row_digits(ids, self.row_shape)
+            return self.kept_weight().index_select(0, ids), None
+        digits, shapes = row_digits(ids, self.row_shape), (self.row_shape, self.column_shape)
         if route == "slices" and self.quantizers is None:
             rows = gather_slices(self.train_cores(), self.row_shape, digits)
-        else:
-            left, right = self._factors(split, lambda: self._tables(split), keep)
-            rows = gather_pairs(left, right, self.row_shape, self.column_shape, split, digits)
-        return rows[:, : self.embedding_dim]
+            return rows[:, : self.embedding_dim], None
+        left, right = self._factors(split, lambda: self._tables(split), keep)
+        if may_group and (groups := gather_groups(left, right, *shapes, split, digits)):
+            return groups[0][:, : self.embedding_dim], groups[1]
+        rows = gather_pairs(left, right, *shapes, split, digits)
+        return rows[:, : self.embedding_dim], None
 
     def _tables(self, split: int) -> tuple[Tensor, Tensor]:
         """Merge the cores on both sides of a bond."""

@@ -41,13 +41,18 @@ def computing_weight(name: str, weight: Tensor) -> Tensor:
     Raises
     ------
     ValueError
-        It has NaN or infinite entries.
+        It has NaN or infinite entries, is complex, or has no values (device "meta").
 
     Examples
     --------
     >>> computing_weight("the weight", torch.ones(2, dtype=torch.float16)).dtype
     torch.float32
     """
+    if weight.is_meta or not weight.is_floating_point():
+        raise ValueError(
+            f"{name} must have real floating-point values; got dtype {weight.dtype} on "
+            f"device {weight.device}"
+        )
     if not bool(torch.isfinite(weight).all()):
         raise ValueError(f"{name} must be finite; it has NaN or infinite entries")
     weight = weight.detach()

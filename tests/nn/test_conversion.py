@@ -268,3 +268,11 @@ def test_the_package_is_light_and_its_names_resolve():
         assert getattr(tensoralg.nn, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Linear'"):
         tensoralg.nn.Linear  # noqa: B018
+
+
+def test_a_layer_of_unknown_size_stays():
+    model = nn.Sequential(lazy := nn.LazyLinear(4), nn.Linear(256, 256))
+    _, report = tensorize(model, rank=4)
+    assert model[0] is lazy
+    assert "not known" in rows(report)["0"].reason
+    assert rows(report)["1"].converted

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.tensor_train_algebra import contract_matrix_cores
 from tensoralg.nn import TTMEmbedding
+from tensoralg.nn.lookup import gather_groups, row_digits
 from tensoralg.nn.planner import Plan
 
 torch.set_num_threads(1)
@@ -193,3 +194,36 @@ def test_what_cannot_be_followed_is_refused():
     for options in ({"max_norm": 1.0}, {"scale_grad_by_freq": True}):
         with pytest.raises(ValueError, match=next(iter(options))):
             TTMEmbedding.from_embedding(nn.Embedding(5, 4, **options))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_rows_by_groups_are_the_same(training):
+    torch.manual_seed(0)
+    layer = TTMEmbedding(480, 12, rank=3, row_shape=(6, 10, 8), padding_idx=5, dtype=torch.float64)
+    layer.train(training)._plan = lambda *_: (Plan((), "gather", 0, 0, 0, ""), 2)
+    table = oracle(layer)
+    even, uneven = torch.arange(480), torch.arange(480)[::8]
+    most = torch.cat([torch.arange(300), torch.arange(299)])
+    digits = [t.unique() for t in (even, uneven)]
+    found = [
+        gather_groups(
+            *layer._tables(2), layer.row_shape, layer.column_shape, 2, row_digits(d, (6, 10, 8))
+        )
+        for d in digits
+    ]
+    assert found[0] is not None
+    assert found[1] is None  # groups that would be filled up to many times their sizes
+    with torch.set_grad_enabled(training):
+        for ids in (even, uneven, most, most[torch.randperm(599)], even[:3]):
+            assert torch.allclose(layer(ids), table[ids], atol=1e-12)
+    gradients = []
+    for grouped in (True, False):
+        layer.zero_grad()
+        compute = layer._compute_rows
+        if not grouped:
+            layer._compute_rows = lambda *a, f=compute: f(*a[:-1], False)
+        (layer(most) * torch.arange(12)).square().sum().backward()
+        gradients.append([core.grad.clone() for core in layer.cores])
+    for a, b in zip(*gradients, strict=True):
+        assert torch.allclose(a, b, atol=1e-9)
+        assert a.any()

@@ -245,6 +245,7 @@ def test_ranks_in_every_form():
         ({"out_shape": (4, 0)}, ValueError, "out_shape"),
         ({"rank": 0}, ValueError, "rank"),
         ({"rank": (2, 2)}, ShapeError, "rank"),
+        ({"dtype": torch.complex64}, ValueError, "dtype"),
     ],
 )
 def test_bad_arguments_are_named(arguments, error, message):
@@ -265,6 +266,8 @@ def test_bad_inputs_are_named():
         broken.weight[0, 0] = math.nan
     with pytest.raises(ValueError, match="finite"):
         TTLinear.from_linear(broken)
+    with pytest.raises(ValueError, match="meta"):
+        TTLinear.from_linear(nn.Linear(4, 4, device="meta"))
     with pytest.raises(ShapeError, match="gram"):
         TTLinear.from_linear(nn.Linear(4, 4), gram=torch.eye(3))
     with pytest.raises(ValueError, match="gram must be finite"):
