@@ -163,7 +163,13 @@ class TensorizedLayer(nn.Module):
                     set_data(bond, torch.ones(rank, dtype=bond.dtype, device=bond.device))
         self._cores_changed()
 
-    def round_(self, rtol: float | None = None, ranks: int | Sequence[int] | None = None) -> Self:
+    def round_(
+        self,
+        rtol: float | None = None,
+        ranks: int | Sequence[int] | None = None,
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> Self:
         """Reduce the ranks in place.
 
         Parameters
