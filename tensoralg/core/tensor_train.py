@@ -101,7 +101,8 @@ class TensorTrain(TrainOfCores):
         array : array_like, shape (n_1, .., n_d)
             Real or complex, finite, with at least one axis.
         rtol : float, optional
-            Largest error in the Frobenius norm, relative to the array.
+            Largest error in the Frobenius norm, relative to the array; it is spent where it frees
+            most entries.
         ranks : int or sequence of int, optional
             Largest ranks: one for every bond, d - 1 for the inner bonds or d + 1 for all.
 

@@ -1,4 +1,4 @@
-"""Tensor trains of dense arrays by successive singular value decompositions.
+"""Tensor trains of dense arrays by successive singular value decompositions, and rounding.
 
 References
 ----------
@@ -12,6 +12,7 @@ from typing import Any
 import array_api_compat
 
 from tensoralg.core.tensor_train_arithmetic import wide_dtype
+from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.core.tensor_train_shapes import cap_ranks
 from tensoralg.core.tensor_train_truncation import (
     check_tolerance,
@@ -34,6 +35,9 @@ __all__ = ["dense_to_cores", "dense_to_matrix_cores"]
 _WIDE = 2
 _COARSE = 1000.0
 _BLOCK_ENTRIES = 2**22
+# Of a tolerance, so much goes to the cuts of the dense array, which know nothing of the bonds to
+# come; the rest is spent by rounding, which knows them all.
+_FIRST_PART = 0.1
 
 
 def dense_to_cores(
@@ -74,26 +78,38 @@ def dense_to_cores(
     """
     check_tolerance(rtol)
     xp = array_api_compat.array_namespace(array)
-    shape = tuple(array.shape)
-    caps = cap_ranks(shape, ranks)
-    if 0 in shape:
+    caps = cap_ranks(array.shape, ranks)
+    if 0 in array.shape:
         device = array_api_compat.device(array)
-        return [xp.zeros((1, n, 1), dtype=array.dtype, device=device) for n in shape]
-    rest, exponent = unit_scale(xp, array)
-    total = _squared_norm(xp, rest)
-    left = (rtol or 0.0) ** 2 * total
-    cores, rank = [], 1
+        return [xp.zeros((1, n, 1), dtype=array.dtype, device=device) for n in array.shape]
+    unit, exponent = unit_scale(xp, array)
+    if rtol is None or len(caps) == 3:  # a matrix is cut once
+        cores, _ = _successive_cuts(xp, unit, rtol, caps)
+    else:
+        cores, lost = _successive_cuts(xp, unit, _FIRST_PART * rtol, caps)
+        cores, _ = round_cores(cores, rtol=max(0.0, rtol - lost), ranks=caps)
+    shares = share_exponent(xp, array.dtype, exponent, len(cores), len(cores) - 1)
+    return [times_power_of_two(xp, *pair) for pair in zip(cores, shares, strict=True)]
+
+
+def _successive_cuts(
+    xp: Any, array: Any, rtol: float | None, caps: Sequence[int]
+) -> tuple[list[Any], float]:
+    """Cut one unfolding after the other; the cores and the relative error."""
+    total, shape = _squared_norm(xp, array), tuple(array.shape)
+    left = 0.0 if rtol is None else rtol**2 * total
+    cores: list[Any] = []
+    rest, rank, lost = array, 1, 0.0
     for k, n in enumerate(shape[:-1]):
         rest = xp.reshape(rest, (rank * n, math.prod(shape[k + 1 :])))
-        allowed = None if rtol is None else left / (len(shape) - 1 - k)
+        allowed = None if rtol is None else max(0.0, left - lost) / (len(shape) - 1 - k)
         square = droppable_square(xp, rest, total, allowed)
         u, rest, dropped = _cut(xp, rest, square, caps[k + 1], tolerant=rtol is not None)
-        left = max(0.0, left - dropped)
+        lost += dropped
         cores.append(xp.reshape(u, (rank, n, u.shape[1])))
         rank = u.shape[1]
     cores.append(xp.reshape(rest, (rank, shape[-1], 1)))
-    shares = share_exponent(xp, array.dtype, exponent, len(cores), len(cores) - 1)
-    return [times_power_of_two(xp, *pair) for pair in zip(cores, shares, strict=True)]
+    return cores, math.sqrt(lost / total) if total > 0 else 0.0
 
 
 def _cut(

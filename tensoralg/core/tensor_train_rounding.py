@@ -2,7 +2,8 @@
 
 A train is made right-orthogonal, then a sweep of singular value decompositions from left to right
 cuts every bond [1]_. The errors of the bonds are orthogonal to each other, so their squares add up
-exactly: what one bond leaves of the tolerance goes to those after it.
+exactly. A first sweep without cuts gives the singular values of all bonds; a tolerance is then
+spent where it frees most entries, not in equal parts as in [1]_.
 
 References
 ----------
@@ -21,6 +22,7 @@ from tensoralg.core.tensor_train_truncation import (
     check_tolerance,
     droppable_square,
     kept_rank,
+    tolerated_ranks,
 )
 from tensoralg.core.tensor_train_unfoldings import (
     adjoint,
@@ -100,11 +102,21 @@ def round_cores(
     if 0 in sizes:
         return _empty(xp, cores, own)
     sweep = _right_sweep(xp, cores)
-    if max_parameters is not None:
+    reserves = None
+    if rtol is not None or max_parameters is not None:
         spectra = [[as_float(s) for s in bond] for bond in _spectra(xp, sweep)]
-        (limits,) = allocate_ranks([spectra], [sizes], max_parameters)
-        caps = [min(a, b) for a, b in zip(caps, limits, strict=True)]
-    new, maps = _cut(xp, sweep, caps, rtol, balance=balance)
+        if max_parameters is not None:
+            (limits,) = allocate_ranks([spectra], [sizes], max_parameters)
+            caps = [min(a, b) for a, b in zip(caps, limits, strict=True)]
+        if rtol is not None:
+            caps, reserves = tolerated_ranks(spectra, sizes, caps, rtol)
+    new, maps, values = _cut(xp, sweep, caps, reserves)
+    if cap_ranks(sizes, [core.shape[-1] for core in new[:-1]]) != _bonds(new):
+        # a bond was cut to less than the one before it needs: that one has superfluous ranks
+        new, more, values = _cut(xp, _right_sweep(xp, new), cap_ranks(sizes, _bonds(new)), None)
+        maps = [(c @ a, b @ d) for (a, b), (c, d) in zip(maps, more, strict=True)]
+    if balance and bool(xp.any(new[-1] != 0)):
+        new, maps = _balanced(xp, new, maps, values)
     cast = [xp.astype(core, own, copy=False) for core in new]
     return cast, [tuple(xp.astype(m, own, copy=False) for m in pair) for pair in maps]
 
@@ -209,6 +221,11 @@ def _spectra(xp: Any, sweep: _RightSweep) -> list[Any]:
     return result
 
 
+def _bonds(cores: Sequence[Any]) -> tuple[int, ...]:
+    """Return all d + 1 ranks."""
+    return (1, *(int(core.shape[-1]) for core in cores))
+
+
 def _next_center(xp: Any, s: Any, v: Any, rows: Any, core: Any) -> Any:
     """Multiply what a cut leaves into the core after it; its left unfolding."""
     pushed = (xp.astype(s, v.dtype)[:, None] * v) @ rows
@@ -217,23 +234,23 @@ def _next_center(xp: Any, s: Any, v: Any, rows: Any, core: Any) -> Any:
 
 
 def _cut(
-    xp: Any, sweep: _RightSweep, caps: Sequence[int], rtol: float | None, *, balance: bool
-) -> tuple[list[Any], list[tuple[Any, Any]]]:
-    """Cut every bond from left to right; new cores and their maps."""
+    xp: Any, sweep: _RightSweep, caps: Sequence[int], reserves: Sequence[float] | None
+) -> tuple[list[Any], list[tuple[Any, Any]], list[Any]]:
+    """Cut every bond from left to right: new cores, their maps, the bonds' singular values."""
     cores, center, last = sweep.cores, sweep.center, len(sweep.cores) - 1
     shares = share_exponent(xp, center.dtype, sweep.exponent, len(cores), last)
     total = as_float(xp.linalg.vector_norm(xp.astype(xp.abs(center), xp.float64))) ** 2
-    left = 0.0 if rtol is None else rtol**2 * total
+    dropped = 0.0
     gram = sweep.bonds[last]  # 1; later how the new cores so far act on the given ones
     new: list[Any] = []
     lefts, rights, values = [gram], [], []
     gauge = 0  # powers of two that the given cores before a bond have more than the new ones
     for k, rows in enumerate(sweep.rows):
         u, s, v = xp.linalg.svd(center, full_matrices=False)
-        allowed = None if rtol is None else left / (last - k)
-        square = droppable_square(xp, center, total, allowed)
-        rank, dropped = kept_rank(xp, s, square, caps[k + 1])
-        left = max(0.0, left - dropped)
+        # what earlier cuts left over is for this one
+        allowed = None if reserves is None else reserves[k] - dropped
+        rank, lost = kept_rank(xp, s, droppable_square(xp, center, total, allowed), caps[k + 1])
+        dropped += lost
         u, s, v = u[:, :rank], s[:rank], v[:rank, :]
         # a zero tensor has nothing to divide by
         inverse = xp.where(s > 0, 1 / xp.where(s > 0, s, xp.ones_like(s)), xp.zeros_like(s))
@@ -251,7 +268,7 @@ def _cut(
     core = xp.reshape(center, (gram.shape[0], *cores[last].shape[1:]))
     new.append(times_power_of_two(xp, core, shares[last]))
     maps = list(zip(lefts, [*rights, sweep.bonds[last]], strict=True))
-    return _balanced(xp, new, maps, values) if balance and total > 0 else (new, maps)
+    return new, maps, values
 
 
 def _balanced(
@@ -264,10 +281,7 @@ def _balanced(
         core * b / xp.reshape(a, (-1, *(1,) * (core.ndim - 1)))
         for core, a, b in zip(cores, [one, *roots], [*roots, one], strict=True)
     ]
-    sizes = [
-        math.log(as_float(xp.linalg.vector_norm(core))) - math.log(math.prod(core.shape)) / 2
-        for core in shared
-    ]
+    sizes = [_log_root_mean_square(xp, core) for core in shared]
     new, moved, before = [], [], 0.0  # logarithm of the factors of the cores before
     for core, (left, right), a, b, size in zip(
         shared, maps, [one, *roots], [*roots, one], sizes, strict=True
@@ -277,3 +291,10 @@ def _balanced(
         moved.append((left / a[:, None] * math.exp(-before), right * b * math.exp(before + own)))
         before += own
     return new, moved
+
+
+def _log_root_mean_square(xp: Any, core: Any) -> float:
+    """Return the logarithm of the root mean square of a core that is not zero."""
+    unit, exponent = unit_scale(xp, core)
+    mean = as_float(xp.linalg.vector_norm(unit)) / math.sqrt(math.prod(core.shape))
+    return math.log(mean) + exponent * math.log(2.0)

@@ -7,7 +7,7 @@ from typing import Any
 from tensoralg.core.tensor_train_shapes import cap_ranks, count_parameters
 from tensoralg.core.tensor_train_unfoldings import as_float
 
-__all__ = ["allocate_ranks", "check_tolerance", "droppable_square", "kept_rank"]
+__all__ = ["allocate_ranks", "check_tolerance", "droppable_square", "kept_rank", "tolerated_ranks"]
 
 
 def check_tolerance(rtol: float | None) -> None:
@@ -130,6 +130,57 @@ def allocate_ranks(
     return [tuple(r) for r in ranks]
 
 
+def tolerated_ranks(
+    spectra: Sequence[Sequence[float]], sizes: Sequence[int], caps: Sequence[int], rtol: float
+) -> tuple[list[int], list[float]]:
+    """Spend a tolerance where it frees most entries.
+
+    Parameters
+    ----------
+    spectra : sequence over the d - 1 inner bonds of sequence of float
+        Singular values, descending, at least one each.
+    sizes : sequence of int
+        Numbers of values of the d modes.
+    caps : sequence of int, length d + 1
+        Largest ranks.
+    rtol : float
+        Largest root of the sum of squares that are given up, relative to the tensor's norm.
+
+    Returns
+    -------
+    ranks : list of int, length d + 1
+        What to cut to.
+    reserves : list of float, length d - 1
+        For each bond the square that it and the bonds before it may give up together, so that
+        enough is left for those after it.
+
+    Notes
+    -----
+    Greedy: again and again the last singular value goes whose square is smallest for every entry
+    that its removal frees, as long as the tolerance has room for one. Where spectra decay slowly,
+    as those of weight matrices do, an equal division leaves several times as many entries.
+
+    Examples
+    --------
+    >>> tolerated_ranks([[3.0, 0.1], [3.0, 0.09, 0.08]], (2, 9, 9), (1, 2, 3, 1), 0.05)[0]
+    [1, 2, 1, 1]
+    """
+    squares = [[float(s) ** 2 for s in bond] for bond in spectra]
+    ranks = [1, *(min(c, len(b)) for c, b in zip(caps[1:-1], squares, strict=True)), 1]
+    tails = [math.fsum(b[r:]) for b, r in zip(squares, ranks[1:-1], strict=True)]
+    # a tolerance of one allows everything: no error of a projection is larger than the tensor
+    weight = rtol**2 if rtol < 1 else float(len(squares))
+    budget = max((math.fsum(b) for b in squares), default=0.0) * weight
+    room = budget - math.fsum(tails)
+    while (offer := _cheapest(squares, sizes, ranks, room))[1]:
+        k = offer[1]
+        ranks[k] -= 1
+        room -= squares[k - 1][ranks[k]]
+        tails[k - 1] += squares[k - 1][ranks[k]]
+    reserves = [budget - math.fsum(tails[k + 1 :]) for k in range(len(tails))]
+    return ranks, reserves
+
+
 def droppable_square(xp: Any, matrix: Any, total: float, allowed: float | None) -> float:
     """Bound the sum of squares of the singular values that a cut may drop.
 
@@ -162,12 +213,15 @@ def droppable_square(xp: Any, matrix: Any, total: float, allowed: float | None) 
 
 
 def _cheapest(
-    squares: Sequence[Sequence[float]], sizes: Sequence[int], ranks: Sequence[int]
+    squares: Sequence[Sequence[float]],
+    sizes: Sequence[int],
+    ranks: Sequence[int],
+    room: float = math.inf,
 ) -> tuple[float, int]:
-    """Smallest square that a bond of a train can give up for each entry freed, and the bond."""
+    """Smallest square that a bond can give up for each entry freed, and the bond; 0 for none."""
     offer = (math.inf, 0)
     for k in range(1, len(ranks) - 1):
-        if ranks[k] > 1:
+        if ranks[k] > 1 and squares[k - 1][ranks[k] - 1] <= room:
             freed = ranks[k - 1] * sizes[k - 1] + sizes[k] * ranks[k + 1]
             offer = min(offer, (squares[k - 1][ranks[k] - 1] / freed, k))
     return offer

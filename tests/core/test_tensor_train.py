@@ -75,6 +75,36 @@ def test_the_tolerance_is_kept(dense: Any, rtol: float) -> None:
         assert T.ranks == (1,) * (dense.ndim + 1)
 
 
+@pytest.mark.parametrize("rtol", [0.1, 0.3, 0.5, 0.7])
+def test_the_tolerance_is_used_up_and_not_exceeded(rtol: float) -> None:
+    # white noise: the singular values of the middle bond are dense
+    dense = np.random.default_rng(0).standard_normal((6, 6, 6, 6))
+    whole = TensorTrain.from_dense(dense)
+    for T, least in (
+        (TensorTrain.from_dense(dense, rtol=rtol), 0.85),
+        (whole.round(rtol=rtol), 0.9),
+    ):
+        error = np.linalg.norm(T.to_dense() - dense) / np.linalg.norm(dense)
+        assert least * rtol <= error <= rtol * (1 + 1e-12)
+
+
+def test_the_tolerance_is_spent_where_it_frees_most() -> None:
+    # a matrix of slowly falling singular values: equal parts for the bonds take twice as much
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.standard_normal((64, 64)))[0] for _ in range(2))
+    dense = (left * np.arange(1.0, 65) ** -0.7 @ right).reshape(8, 8, 8, 8)
+    peer, rest, rank = [], dense, 1
+    for _ in range(3):
+        _, s, v = np.linalg.svd(rest.reshape(rank * 8, -1), full_matrices=False)
+        tails = np.sqrt(np.cumsum(s[::-1] ** 2)[::-1])
+        kept = int(np.sum(tails > 0.3 / 3**0.5 * np.linalg.norm(dense)))
+        peer.append(rank * 8 * kept)
+        rest, rank = s[:kept, None] * v[:kept], kept
+    T = TensorTrain.from_dense(dense, rtol=0.3)
+    assert np.linalg.norm(T.to_dense() - dense) <= 0.3 * np.linalg.norm(dense)
+    assert T.parameters < 0.75 * (sum(peer) + rank * 8)
+
+
 @given(arrays, st.integers(1, 4))
 def test_ranks_are_quasi_optimal(dense: Any, rank: int) -> None:
     T = TensorTrain.from_dense(dense, ranks=rank)
@@ -273,6 +303,11 @@ def test_the_ends_of_the_range() -> None:
     assert (beyond * 1e-200 * 1e-200).round().norm() == pytest.approx(2.0)
     assert (beyond.round() * 1e-200 * 1e-200).norm() == pytest.approx(2.0)
     assert (beyond.orthogonalize(0) * 1e-200 * 1e-200).norm() == pytest.approx(2.0)
+    uneven = TensorTrain([np.full((1, 2, 1), 1e300), np.full((1, 2, 1), 1e-300)])
+    for scaled in (uneven * 1e200, uneven / 1e-200, 1e200 * uneven):
+        np.testing.assert_allclose(scaled.to_dense(), 1e200)
+    for scaled in (uneven / 1e200, uneven * 1e-200):
+        np.testing.assert_allclose(scaled.to_dense(), 1e-200)
     under = TensorTrain([np.full((1, 2, 1), 1e-200)] * 2)
     assert (under.round() * 1e200 * 1e200).norm() == pytest.approx(2.0)
 

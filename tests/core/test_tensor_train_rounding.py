@@ -113,6 +113,8 @@ def test_rounding_keeps_its_tolerance_and_its_maps(cores: Any, rtol: Any, balanc
     for core, given_, moved in zip(new, cores, mapped(cores, maps), strict=True):
         assert core.shape[-1] <= given_.shape[-1]
         np.testing.assert_allclose(moved, core, atol=1e-8 * np.abs(core).max())
+    bonds = (1, *(core.shape[-1] for core in new))
+    assert cap_ranks([core.shape[1] for core in new], bonds) == bonds  # nothing superfluous
     for (_, right), (left, _) in itertools.pairwise(maps):
         np.testing.assert_allclose(left @ right, np.eye(len(left)), atol=1e-6)
     if balance:
@@ -157,6 +159,20 @@ def test_what_one_bond_leaves_of_the_tolerance_goes_to_the_next() -> None:
     cores = [np.ones((1, 2, 1)) / 2**0.5, u[None], (matrix.T @ u).T[:, :, None]]
     assert [c.shape[-1] for c in round_cores(cores, rtol=0.1)[0]] == [1, 1, 1]
     assert [c.shape[-1] for c in round_cores(cores, rtol=0.098)[0]] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("balance", [False, True])
+def test_a_bond_that_a_later_cut_makes_superfluous_shrinks_too(balance: bool) -> None:
+    # the third bond is cut to 1, so that the second, which a first sweep leaves at 3, needs 2
+    cores = random_cores((2, 3, 2, 2), (2, 4, 2), 3822)
+    dense = contract_cores(cores)
+    new, maps = round_cores(cores, rtol=0.3, balance=balance)
+    assert [core.shape[-1] for core in new] == [1, 2, 1, 1]
+    assert np.linalg.norm(contract_cores(new) - dense) <= 0.3 * np.linalg.norm(dense)
+    for core, moved in zip(new, mapped(cores, maps), strict=True):
+        np.testing.assert_allclose(moved, core, atol=1e-10)
+    for (_, right), (left, _) in itertools.pairwise(maps):
+        np.testing.assert_allclose(left @ right, np.eye(len(left)), atol=1e-10)
 
 
 def test_zero_tensors_and_empty_ones() -> None:
