@@ -25,6 +25,7 @@ NAMES = (
     "gpu_polyadic",
     "polyadic_precision",
     "thin_tensors",
+    "nn",
 )
 RESULTS = Path(__file__).parent / "results"
 
