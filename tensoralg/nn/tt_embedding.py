@@ -349,8 +349,8 @@ class TTMEmbedding(TensorizedLayer):
 
 def _records_graph(ids: Tensor) -> bool:
     """Whether a graph is being recorded, so that no step may depend on values."""
-    if records_graph():
-        return True
+    if records_graph() or torch._C._functorch.is_functorch_wrapped_tensor(ids):
+        return True  # vmap has no values either
     return ids.is_cuda and torch.cuda.is_current_stream_capturing()
 
 

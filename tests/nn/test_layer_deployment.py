@@ -292,6 +292,21 @@ def test_two_processes_train_as_one(tmp_path):
     assert "the same gradients" in outputs[0]
 
 
+def test_gradients_for_each_sample():
+    network = model()
+    values = dict(network.named_parameters())
+
+    def loss(values, ids):
+        return torch.func.functional_call(network, values, (ids,)).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(values, IDS)
+    for k, ids in enumerate(IDS):
+        alone = torch.autograd.grad(loss(values, ids), list(values.values()))
+        for name, gradient in zip(values, alone, strict=True):
+            assert torch.allclose(each[name][k], gradient, atol=1e-4)
+    assert torch.allclose(torch.func.vmap(network)(IDS), network(IDS), atol=1e-5)
+
+
 def test_transforms_of_functions_see_their_own_cores():
     layer, x = TTLinear(16, 32, rank=2).eval(), torch.randn(3, 16)
     with torch.no_grad():
