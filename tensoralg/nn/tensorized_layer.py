@@ -15,7 +15,7 @@ from tensoralg.core.tensor_train_shapes import count_parameters
 from tensoralg.nn.core_moments import carry_moments, gradient_maps, set_data
 from tensoralg.nn.factor_cache import FactorCache
 
-__all__ = ["TensorizedLayer", "full_precision"]
+__all__ = ["TensorizedLayer", "copied", "full_precision"]
 
 
 def full_precision(device_type: str) -> AbstractContextManager[Any]:
@@ -34,6 +34,27 @@ def full_precision(device_type: str) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
+
+
+def copied(tensor: Tensor) -> nn.Parameter:
+    """Make a parameter of a tensor's values.
+
+    Parameters
+    ----------
+    tensor : Tensor, any shape
+        Not shared with the result.
+
+    Returns
+    -------
+    Parameter, same shape
+        It needs a gradient if the tensor does.
+
+    Examples
+    --------
+    >>> copied(torch.ones(2)).requires_grad
+    False
+    """
+    return nn.Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad)
 
 
 class TensorizedLayer(nn.Module):
@@ -163,6 +184,14 @@ class TensorizedLayer(nn.Module):
                     set_data(bond, torch.ones(rank, dtype=bond.dtype, device=bond.device))
         self._cores_changed()
 
+    def _adopt(self, cores: Sequence[Tensor], like: Tensor) -> None:
+        """Take over cores as new parameters with another tensor's dtype and device."""
+        for k, (present, core) in enumerate(zip(self.cores, cores, strict=True)):
+            shape = (core.shape[0], *present.shape[1:-1], core.shape[2])
+            value = core.detach().to(like).reshape(shape).clone()
+            self.cores[k] = nn.Parameter(value, requires_grad=like.requires_grad)
+        self._cores_changed()
+
     def round_(
         self,
         rtol: float | None = None,
@@ -231,6 +260,9 @@ class TensorizedLayer(nn.Module):
 
     def _draw_cores(self, root_mean_square: float, represented: Callable[[], float]) -> None:
         """Draw cores whose weight has exactly the given size, as `represented` measures it."""
+        self._cores_changed()
+        if self.cores[0].is_meta:  # there are no values
+            return
         deviation = initial_standard_deviation(self.ranks, root_mean_square)
         with torch.no_grad():
             for core in self.cores:
@@ -238,12 +270,10 @@ class TensorizedLayer(nn.Module):
             if self.bonds is not None:
                 for bond in self.bonds:
                     bond.fill_(1.0)
-            if not self.cores[0].is_meta:
-                # one draw scatters, widely for small ranks; padding is not part of the weight
-                factor = (root_mean_square / represented()) ** (1 / len(self.cores))
-                for core in self.cores:
-                    core.mul_(factor)
-        self._cores_changed()
+            # one draw scatters, widely for small ranks; padding is not part of the weight
+            factor = (root_mean_square / represented()) ** (1 / len(self.cores))
+            for core in self.cores:
+                core.mul_(factor)
 
     def _dependencies(self) -> list[Tensor]:
         """All parameters on which merged factors depend."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod, sqrt
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.core.validation import positive_integer
 from tensoralg.nn.core_products import merge_left
 from tensoralg.nn.layer_shapes import default_ranks
-from tensoralg.nn.tensorized_layer import TensorizedLayer
+from tensoralg.nn.tensorized_layer import TensorizedLayer, copied
 from tensoralg.nn.weight_train import computing_weight
 
 __all__ = ["TTConvolution"]
@@ -226,21 +226,18 @@ class TTConvolution(TensorizedLayer):
             dilation=convolution.dilation,
             padding_mode=convolution.padding_mode,
             bias=convolution.bias is not None,
-            dtype=weight.dtype,
             device="meta",  # nothing is drawn
-        ).to_empty(device=weight.device)
+        )
         kernel = computing_weight("the kernel", weight).flatten(2).permute(1, 2, 0)
         ranks = None if rank is None else default_ranks(layer.mode_sizes, rank, 0)
         cores = dense_to_cores(kernel, rtol=rtol, ranks=ranks)
-        layer.replace_cores(round_cores(cores, balance=True)[0])
-        if layer.bias is not None and convolution.bias is not None:
-            with torch.no_grad():
-                layer.bias.copy_(convolution.bias)
+        layer._adopt(round_cores(cores, balance=True)[0], convolution.weight)
+        if convolution.bias is not None:
+            layer.bias = copied(convolution.bias)
         return layer.train(convolution.training)
 
     def to_convolution(self) -> nn.Conv1d | nn.Conv2d | nn.Conv3d:
         """Build the dense convolution that computes the same; nothing is shared with it."""
-        like: Any = self.cores[0]
         dense = _DENSE[len(self.kernel_size)](
             self.in_channels,
             self.out_channels,
@@ -250,13 +247,11 @@ class TTConvolution(TensorizedLayer):
             dilation=self.dilation,  # type: ignore[arg-type]
             padding_mode=self.padding_mode,  # type: ignore[arg-type]
             bias=self.bias is not None,
-            dtype=like.dtype,
             device="meta",
-        ).to_empty(device=like.device)
-        with torch.no_grad():
-            dense.weight.copy_(self.weight)
-            if self.bias is not None and dense.bias is not None:
-                dense.bias.copy_(self.bias)
+        )
+        dense.weight = copied(self.weight)
+        if self.bias is not None:
+            dense.bias = copied(self.bias)
         return dense.train(self.training)
 
     def extra_repr(self) -> str:

@@ -301,12 +301,11 @@ class TTMEmbedding(TensorizedLayer):
             row_shape=row_shape,
             column_shape=column_shape,
             padding_idx=embedding.padding_idx,
-            dtype=weight.dtype,
             device="meta",  # nothing is drawn
-        ).to_empty(device=weight.device)
+        )
         ranks = None if rank is None else default_ranks(table.mode_sizes, rank, 0)
         cores = table_cores(weight, table.row_shape, table.column_shape, ranks=ranks, rtol=rtol)
-        table.replace_cores(cores)
+        table._adopt(cores, embedding.weight)
         return table.train(embedding.training)
 
     def to_embedding(self) -> nn.Embedding:

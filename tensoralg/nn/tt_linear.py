@@ -14,7 +14,7 @@ from tensoralg.nn.core_products import merge_left, merge_right
 from tensoralg.nn.factor_cache import records_graph
 from tensoralg.nn.layer_shapes import default_ranks, layer_shape
 from tensoralg.nn.planner import Plan, plan_linear
-from tensoralg.nn.tensorized_layer import TensorizedLayer
+from tensoralg.nn.tensorized_layer import TensorizedLayer, copied
 from tensoralg.nn.weight_train import train_of_weight
 
 __all__ = ["TTLinear"]
@@ -288,17 +288,15 @@ class TTLinear(TensorizedLayer):
             in_shape=in_shape,
             out_shape=out_shape,
             bias=linear.bias is not None,
-            dtype=weight.dtype,
             device="meta",  # nothing is drawn
-        ).to_empty(device=weight.device)
+        )
         ranks = None if rank is None else default_ranks(layer.mode_sizes, rank, 0)
         cores = train_of_weight(
             weight.mT, layer.in_shape, layer.out_shape, ranks=ranks, rtol=rtol, gram=gram
         )
-        layer.replace_cores(cores)
-        if layer.bias is not None:
-            with torch.no_grad():
-                layer.bias.copy_(linear.bias)
+        layer._adopt(cores, linear.weight)
+        if linear.bias is not None:
+            layer.bias = copied(linear.bias)
         return layer.train(linear.training)
 
     def to_linear(self) -> nn.Linear:
@@ -309,18 +307,11 @@ class TTLinear(TensorizedLayer):
         nn.Linear
             It shares nothing with this layer.
         """
-        like = self.cores[0]
-        linear = nn.Linear(
-            self.in_features,
-            self.out_features,
-            bias=self.bias is not None,
-            dtype=like.dtype,
-            device="meta",
-        ).to_empty(device=like.device)
-        with torch.no_grad():
-            linear.weight.copy_(self.weight)
-            if self.bias is not None:
-                linear.bias.copy_(self.bias)
+        has_bias = self.bias is not None
+        linear = nn.Linear(self.in_features, self.out_features, bias=has_bias, device="meta")
+        linear.weight = copied(self.weight)
+        if self.bias is not None:
+            linear.bias = copied(self.bias)
         return linear.train(self.training)
 
     def explain(self, tokens: int) -> Plan:
