@@ -23,7 +23,7 @@ from tensoralg.nn.training import accuracy, evaluate, fit
 
 FIRST_SEED = 9000  # nothing was tuned on these
 BATCH, EPOCHS, TARGET, RANK = 50, 40, 10_000, 30
-RATES = {"dense": 1e-3, "trains": 5e-3, "bonds": 5e-2}
+RATES = {"dense": 1e-3, "trains": 5e-3, "bonds": 2e-2}
 PIXELS, HIDDEN = (4, 7, 7, 4), (8, 8, 8)
 
 
@@ -109,9 +109,9 @@ class Pruning:
         """Nothing to load."""
 
 
-def comera(model: nn.Module, data: Digits, *, late: bool) -> None:
-    """Half of the epochs with the penalty and pruning, then the pruned network alone."""
-    penalty = CoMERAPenalty(model, gamma=0.8, beta=0.05)
+def comera(model: nn.Module, data: Digits) -> None:
+    """Both stages with pruning after every epoch, then the pruned network alone."""
+    penalty = CoMERAPenalty(model, gamma=0.3, beta=0.05, weights=(1.0, 4.0), threshold=0.05)
     bonds = penalty.bond_parameters()
     known = {id(bond) for bond in bonds}
     others = [p for p in model.parameters() if id(p) not in known]
@@ -119,19 +119,17 @@ def comera(model: nn.Module, data: Digits, *, late: bool) -> None:
         {"params": others, "lr": RATES["trains"]},
         {"params": bonds, "lr": RATES["bonds"], "weight_decay": 0.0},
     ]
-    half = EPOCHS // 2
-    optimizer, cycle = optimizer_and_schedule(groups, half * len(data))
+    early, late, after = 5, 20, EPOCHS - 25
+    optimizer, cycle = optimizer_and_schedule(groups, (early + late) * len(data))
     pruning = Pruning(penalty, optimizer)
-    first = half // 2 if late else half
     options = {"schedule": cycle, "rank_scheduler": pruning, "penalty": penalty}
-    fit(model, data, optimizer, epochs=first, **options)
-    if late:
-        penalty.aim(loss=0.05, size=0.2)
-        fit(model, data, optimizer, epochs=half - first, **options)
+    fit(model, data, optimizer, epochs=early, **options)
+    penalty.aim(loss=0.2, size=0.1)
+    fit(model, data, optimizer, epochs=late, **options)
     penalty.finish(optimizer)
     group = {"params": list(model.parameters()), "lr": RATES["trains"]}
-    optimizer, cycle = optimizer_and_schedule([group], (EPOCHS - half) * len(data))
-    fit(model, data, optimizer, epochs=EPOCHS - half, schedule=cycle)
+    optimizer, cycle = optimizer_and_schedule([group], after * len(data))
+    fit(model, data, optimizer, epochs=after, schedule=cycle)
 
 
 Train = Callable[[nn.Module, Digits], None]
@@ -141,8 +139,7 @@ ROWS: dict[str, tuple[Callable[[], nn.Module], bool, Train]] = {
     f"trains of rank {RANK}": (trains, True, lambda m, d: plain(m, d, RATES["trains"])),
     f"RankScheduler, {TARGET} parameters": (
         trains, True, lambda m, d: plain(m, d, RATES["trains"], target=TARGET)),
-    "CoMERAPenalty, early stage": (trains, True, lambda m, d: comera(m, d, late=False)),
-    "CoMERAPenalty, both stages": (trains, True, lambda m, d: comera(m, d, late=True)),
+    "CoMERAPenalty, both stages": (trains, True, comera),
 }  # fmt: skip
 
 
