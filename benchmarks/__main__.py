@@ -26,6 +26,7 @@ NAMES = (
     "polyadic_precision",
     "thin_tensors",
     "nn",
+    "gpu_nn",
 )
 RESULTS = Path(__file__).parent / "results"
 
