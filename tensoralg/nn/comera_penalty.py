@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tensoralg.nn.rank_scheduler import tensorized_layers
+from tensoralg.nn.rank_scheduler import check_finite, tensorized_layers
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 
 __all__ = ["CoMERAPenalty"]
@@ -84,6 +84,10 @@ class CoMERAPenalty:
         for name, value in numbers.items():
             if not 0 <= value < float("inf"):
                 raise ValueError(f"{name} must be a finite number of at least 0; got {value}")
+        if len(weights) != 2:
+            raise ValueError(f"weights must be a pair, w1 and w2; got {weights}")
+        if threshold >= 1:
+            raise ValueError(f"threshold must be a share below 1; got {threshold}")
         self._layers = tensorized_layers(model)
         self._gamma, self._beta, self._rho = gamma, beta, rho
         self._weights, self._threshold = weights, threshold
@@ -171,8 +175,14 @@ class CoMERAPenalty:
         -------
         int
             The number of tensor-train parameters that are left.
+
+        Raises
+        ------
+        ValueError
+            A core or a bond is not finite; that layer and those after it are left as they are.
         """
-        for layer in self._layers.values():
+        for name, layer in self._layers.items():
+            check_finite(name, layer)
             kept = [mask.nonzero()[:, 0] for mask in self._kept(layer)]
             if any(len(k) < r for k, r in zip(kept, layer.ranks[1:-1], strict=True)):
                 _select(layer, kept, optimizer)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tensoralg.core.validation import positive_integer
 from tensoralg.nn.conversion_report import ConversionReport, ConversionRow
+from tensoralg.nn.encoder_shortcuts import leave_shortcuts
 from tensoralg.nn.layer_costs import dense_operations, tensorized_operations
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.tied_output import TiedOutput
@@ -19,6 +20,7 @@ from tensoralg.nn.tt_linear import TTLinear
 
 __all__ = ["Tensorized", "tensorize"]
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _KINDS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -126,6 +128,7 @@ def tensorize(
         model = new[id(model)]
     else:
         _put(model, new)
+        leave_shortcuts(model)
     return Tensorized(model, ConversionReport(tuple(rows), tokens, before, _count(model)))
 
 
@@ -200,7 +203,7 @@ def _reason_to_stay(
         return "excluded"
     if type(layer) not in _KINDS:
         return "a subclass, whose own behaviour would be lost"
-    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
+    if any(getattr(layer, hooks) for hooks in _HOOKS):
         return "its hooks would be lost"
     if isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq):
         return "max_norm or scale_grad_by_freq"

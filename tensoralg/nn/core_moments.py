@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["carry_moments", "gradient_maps", "set_data"]
+__all__ = ["carry_moments", "gradient_maps", "own_copy", "set_data"]
 
 _logger = logging.getLogger("tensoralg.nn")
 
@@ -75,22 +75,36 @@ def carry_moments(
     Running means of gradients follow the maps, those of squares their entrywise squares, as for
     entries that do not correlate. State of another kind is forgotten.
     """
+    if isinstance(optimizer, torch.optim.LBFGS):  # one flat vector of all parameters
+        optimizer.state.clear()
+        optimizer._numel_cache = None
+        return
     state = optimizer.state.get(parameter)
     if not state:
         return
     shaped = {k: v for k, v in state.items() if torch.is_tensor(v) and v.shape == parameter.shape}
-    known = all(name in _GRADIENT_LIKE or name in _SQUARE_LIKE for name in shaped)
+    others = [v for k, v in state.items() if torch.is_tensor(v) and v.ndim and k not in shaped]
+    known = not others and all(n in _GRADIENT_LIKE or n in _SQUARE_LIKE for n in shaped)
     if maps is None or not known:
         if tuple(parameter.shape) != tuple(shape) or maps is not None:
-            _logger.info("the optimizer's state of a core is reset: %s", sorted(shaped))
+            _logger.info("the optimizer's state of a core is reset: %s", sorted(state))
             optimizer.state.pop(parameter)
         return
     left, right = maps
     for name, moment in shaped.items():
         x, y = (left, right) if name in _GRADIENT_LIKE else (left**2, right**2)
+        if name == "square_avg" and "grad_avg" in shaped:
+            moment = (moment - shaped["grad_avg"] ** 2).clamp_min(0)
         flat = moment.to(x.dtype).reshape(moment.shape[0], -1, moment.shape[-1])
         carried = torch.einsum("sr,rnq,qt->snt", x, flat, y)
         state[name] = carried.reshape(tuple(shape)).to(moment.dtype).contiguous()
+    if {"grad_avg", "square_avg"} <= shaped.keys():  # centered: their difference is a variance
+        state["square_avg"] = state["square_avg"] + state["grad_avg"] ** 2
+
+
+def own_copy(tensor: Tensor) -> Tensor:
+    """Copy values into memory of their own, in order: views of parameters are common."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def set_data(parameter: Tensor, value: Tensor) -> None:

@@ -140,6 +140,8 @@ def distill(
         No pairs, a name that is no module, a module that did not run, or a wrong `active`.
     ShapeError
         The two outputs of a pair differ in shape.
+    TypeError
+        A module of a pair returns no tensor.
 
     Examples
     --------
@@ -228,7 +230,14 @@ def _listen(
     def listener(name: str) -> Any:
         def hear(module: nn.Module, inputs: Any, output: Any) -> None:
             # of a module that runs more than once the first output counts
-            heard.setdefault(name, output[0] if isinstance(output, tuple) else output)
+            value = output[0] if isinstance(output, tuple) else output
+            if not isinstance(value, Tensor):
+                raise TypeError(
+                    f"the {role}'s module {name!r} must return a tensor or a tuple that begins "
+                    f"with one; got {type(value).__name__}"
+                )
+            if name not in heard:  # a copy: a later module may work in place
+                heard[name] = value.clone()
             if not whole and len(heard) == len(set(names)):
                 raise _EnoughError
 

@@ -93,7 +93,8 @@ def _grid(x: Tensor, scale: Tensor, low: int, high: int) -> tuple[Any, Any, Any]
 
 def _scale_of(log_scale: Tensor) -> Tensor:
     """Return the positive scale; its logarithm is cut where float32 would end."""
-    return log_scale.clamp(_LEAST_LOG_SCALE, _LARGEST_LOG_SCALE).exp()
+    # half precision would end far before
+    return _computing(log_scale).clamp(_LEAST_LOG_SCALE, _LARGEST_LOG_SCALE).exp()
 
 
 def _computing(x: Tensor) -> Tensor:
@@ -222,13 +223,15 @@ class FakeQuantize(nn.Module):
             return
         whole = max(*ends, math.exp(_LEAST_LOG_SCALE))
         if values.numel() > 1 << 16:  # a regular sample tells enough
-            values = values[:: values.numel() >> 15]
+            # an odd step goes through all columns of a matrix whose width is a power of two
+            values = values[:: values.numel() >> 15 | 1]
+        values = values / whole  # squares of the errors must neither vanish nor overflow
         errors = []
         for k in range(_CANDIDATES):
-            scale = whole * (1 - k / (_CANDIDATES + 1))
+            scale = 1 - k / (_CANDIDATES + 1)
             rounded = (values / scale).round().clamp(self.low, self.high) * scale
             errors.append((float((rounded - values).square().sum()), scale))
-        self.log_scale.fill_(math.log(min(errors)[1]))
+        self.log_scale.fill_(math.log(whole) + math.log(min(errors)[1]))
         self._set_ready()
 
     def _set_ready(self) -> None:

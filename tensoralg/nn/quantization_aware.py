@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 
 from tensoralg.core.errors import PersistenceError
 from tensoralg.nn.bit_packing import check_bits, pack_codes, unpack_codes
+from tensoralg.nn.encoder_shortcuts import leave_shortcuts
 from tensoralg.nn.fake_quantization import FakeQuantize
 from tensoralg.nn.module_modes import evaluating
 from tensoralg.nn.tensorized_layer import TensorizedLayer
@@ -58,8 +59,8 @@ def prepare_qat(
     Raises
     ------
     ValueError
-        Wrong bits, a model that has quantizers already or nothing to quantize, or an embedding
-        with sparse gradients.
+        Wrong bits, a model that has quantizers already or nothing to quantize, a weight that is
+        lazy or not finite, or an embedding with sparse gradients. The model is then as it was.
 
     References
     ----------
@@ -86,15 +87,20 @@ def prepare_qat(
         raise ValueError("model has no layers to quantize")
     if any(getattr(m, "sparse", False) for m in dense):
         raise ValueError("an embedding with sparse=True cannot be quantized: gradients are dense")
-    for layer in layers:
-        layer.quantizers = _layer_quantizers(layer, bits, activation_bits)
+    if any(nn.parameter.is_lazy(m.weight) for m in dense):
+        raise ValueError("a lazy layer has no weight before its first input; run the model once")
+    # all scales are found before anything changes: a weight may be NaN
+    found = [_layer_quantizers(layer, bits, activation_bits) for layer in layers]
     shared: dict[int, FakeQuantize] = {}  # tied weights keep one quantizer
     for module in dense:
-        weight = module.weight
-        if id(weight) not in shared:
-            assert dense_bits is not None
-            shared[id(weight)] = _started(FakeQuantize(dense_bits), weight)
-        parametrize.register_parametrization(module, "weight", shared[id(weight)])
+        if dense_bits is not None and id(module.weight) not in shared:
+            shared[id(module.weight)] = _started(FakeQuantize(dense_bits), module.weight)
+    chosen = [shared[id(module.weight)] for module in dense]
+    for layer, quantizers in zip(layers, found, strict=True):
+        layer.quantizers = quantizers
+    for module, quantizer in zip(dense, chosen, strict=True):
+        parametrize.register_parametrization(module, "weight", quantizer)
+    leave_shortcuts(model)
     if sample is not None:
         _set_scales(model, sample)
     return model
@@ -296,7 +302,8 @@ def export_codes(model: nn.Module, *, rest_dtype: torch.dtype | None = None) -> 
     Raises
     ------
     ValueError
-        A model without quantizers, or one whose weights are zero: its scale was never set.
+        A model without quantizers, one whose weights are zero (its scale was never set), or a
+        number that `rest_dtype` cannot hold.
 
     Examples
     --------
@@ -321,7 +328,9 @@ def export_codes(model: nn.Module, *, rest_dtype: torch.dtype | None = None) -> 
             codes[key] = _coded(quantizer, state[key], tuple(state[key].shape))
     if not codes:
         raise ValueError("model has no quantizers; see prepare_qat")
-    rest = {name: _narrow(value, rest_dtype) for name, value in state.items() if name not in codes}
+    rest = {
+        name: _narrow(name, value, rest_dtype) for name, value in state.items() if name not in codes
+    }
     return CodedModel(codes, rest)
 
 
@@ -331,11 +340,14 @@ def _coded(quantizer: Any, value: Tensor, shape: tuple[int, ...]) -> CodedTensor
     return CodedTensor(packed, quantizer.bits, shape, quantizer.scale.detach().clone())
 
 
-def _narrow(value: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _narrow(name: str, value: Tensor, dtype: torch.dtype | None) -> Tensor:
     """Convert floats to a narrower dtype, scales excepted."""
     if dtype is None or not value.is_floating_point() or value.ndim == 0:
         return value
-    return value.to(dtype)
+    narrow = value.to(dtype)
+    if bool((torch.isfinite(value) & ~torch.isfinite(narrow)).any()):
+        raise ValueError(f"rest_dtype={dtype} cannot hold the numbers of {name!r}: they overflow")
+    return narrow
 
 
 def load_codes(model: nn.Module, coded: CodedModel | Mapping[str, Tensor]) -> None:

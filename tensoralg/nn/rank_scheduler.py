@@ -53,6 +53,15 @@ def tensorized_layers(model: nn.Module) -> dict[str, TensorizedLayer]:
     return found
 
 
+def check_finite(name: str, layer: TensorizedLayer) -> None:
+    """Raise where a layer's ranks cannot be judged: all comparisons with NaN fail."""
+    if not all(bool(torch.isfinite(value).all()) for value in layer._dependencies()):
+        raise ValueError(
+            f"the cores of layer {name!r} have NaN or infinite entries: training has diverged, "
+            "and ranks cannot be chosen"
+        )
+
+
 @dataclass(frozen=True)
 class RankReport:
     """What one rounding did.
@@ -183,11 +192,18 @@ class RankScheduler:
         -------
         RankReport or None
             None when this call did not round.
+
+        Raises
+        ------
+        ValueError
+            A core is not finite; nothing is rounded.
         """
         budget = self.budget
         self._calls += 1
         if self._calls % self._every:
             return None
+        for name, layer in self._layers.items():
+            check_finite(name, layer)
         limits = self._limits(budget)
         errors = {}
         for name, layer in self._layers.items():

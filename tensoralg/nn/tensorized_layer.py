@@ -12,8 +12,8 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.tensor_train_algebra import initial_standard_deviation
 from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.core.tensor_train_shapes import count_parameters
-from tensoralg.nn.core_moments import carry_moments, gradient_maps, set_data
-from tensoralg.nn.factor_cache import FactorCache
+from tensoralg.nn.core_moments import carry_moments, gradient_maps, own_copy, set_data
+from tensoralg.nn.factor_cache import FactorCache, records_graph
 
 __all__ = ["TensorizedLayer", "copied", "full_precision"]
 
@@ -108,6 +108,7 @@ class TensorizedLayer(nn.Module):
         self.bonds = None
         self.quantizers = None
         self._cache = FactorCache()
+        self._learning = False
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -176,7 +177,7 @@ class TensorizedLayer(nn.Module):
                 shape = (core.shape[0], *parameter.shape[1:-1], core.shape[2])
                 if optimizer is not None:
                     carry_moments(optimizer, parameter, shape, None if moved is None else moved[k])
-                set_data(parameter, core.detach().to(parameter).reshape(shape).clone())
+                set_data(parameter, own_copy(core.to(parameter).reshape(shape)))
             if self.bonds is not None:
                 for bond, rank in zip(self.bonds, self.ranks[1:-1], strict=True):
                     if optimizer is not None and bond.shape != (rank,):
@@ -188,7 +189,7 @@ class TensorizedLayer(nn.Module):
         """Take over cores as new parameters with another tensor's dtype and device."""
         for k, (present, core) in enumerate(zip(self.cores, cores, strict=True)):
             shape = (core.shape[0], *present.shape[1:-1], core.shape[2])
-            value = core.detach().to(like).reshape(shape).clone()
+            value = own_copy(core.to(like).reshape(shape))
             self.cores[k] = nn.Parameter(value, requires_grad=like.requires_grad)
         self._cores_changed()
 
@@ -217,7 +218,14 @@ class TensorizedLayer(nn.Module):
         -------
         Self
             This layer, with smaller cores.
+
+        Raises
+        ------
+        ValueError
+            A core is not finite.
         """
+        if not all(bool(torch.isfinite(value).all()) for value in self._dependencies()):
+            raise ValueError("the cores have NaN or infinite entries; ranks cannot be chosen")
         with torch.no_grad():
             cores, maps = round_cores(self.train_cores(), rtol=rtol, ranks=ranks, balance=True)
         self.replace_cores(cores, optimizer=optimizer, maps=maps)
@@ -283,9 +291,14 @@ class TensorizedLayer(nn.Module):
 
     def _may_keep(self) -> bool:
         """Whether merged factors can be kept: eval mode, and no graph is being recorded."""
-        if self.training or self.quantizers is not None:
+        if self.training or self.quantizers is not None or records_graph():
             return False
-        return FactorCache.may_keep(self._dependencies())
+        parameters = self._dependencies()
+        if torch.is_grad_enabled() and any(map(_learns, parameters)):
+            # trained in eval mode: fused optimizers change values behind the version counters
+            self._learning = True
+            self._cache.clear()
+        return not self._learning and FactorCache.may_keep(parameters)
 
     def _factors(self, key: Any, compute: Callable[[], Any], keep: bool) -> Any:
         """Compute a value from the cores in full precision, or take a kept one in eval mode."""
@@ -325,6 +338,7 @@ class TensorizedLayer(nn.Module):
             This layer.
         """
         self._cache.clear()
+        self._learning = False
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -371,6 +385,11 @@ def _listed(parameters: nn.ParameterList) -> list[Tensor]:
     """List parameters, past its slow access unless something stands in their place."""
     present: list[Tensor] = [p for p in parameters._parameters.values() if p is not None]
     return present if len(present) == len(parameters) else list(parameters)
+
+
+def _learns(parameter: Tensor) -> bool:
+    """Whether an optimizer may change it."""
+    return type(parameter) is nn.Parameter and parameter.requires_grad
 
 
 def _resize(parameter: nn.Parameter, shape: Sequence[int]) -> None:

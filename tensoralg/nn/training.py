@@ -46,7 +46,7 @@ class TrainingResult:
     steps : int
         Optimizer steps, those before a resumption included.
     status : str
-        "finished", "stopped" (by the callback) or "diverged" (a loss that is not finite).
+        "finished", "stopped" (by the callback) or "diverged" (a loss or weight not finite).
     message : str
         The same in words.
     """
@@ -147,7 +147,8 @@ def fit(
     Warns
     -----
     ConvergenceWarning
-        The loss is not finite: training ends, and the last checkpoint stays as it was.
+        The loss or, at the end of an epoch, a weight is not finite: training ends, and the last
+        checkpoint stays as it was.
 
     Examples
     --------
@@ -175,7 +176,6 @@ def fit(
     )  # fmt: skip
     if resume:
         loop.resume()
-    model.train()
     with _bar(progress, loop.state, data, epochs) as advance:
         while loop.state.epoch < epochs:
             status = loop.epoch(advance)
@@ -189,7 +189,7 @@ def fit(
     words = {
         "finished": f"{loop.state.epoch} epochs",
         "stopped": f"the callback stopped training after {loop.state.steps} steps",
-        "diverged": f"the loss of step {loop.state.steps + 1} is not finite",
+        "diverged": f"the loss of step {loop.state.steps + 1} is not finite, or a weight before it",
     }
     if status == "diverged":
         warnings.warn(f"fit: {words[status]}", ConvergenceWarning, stacklevel=2)
@@ -217,6 +217,7 @@ class _Loop:
 
     def epoch(self, advance: Callable[[], None]) -> str:
         """Go through the data once, or through the rest of a resumed epoch."""
+        self.model.train()  # a validation may have left it in eval mode
         batches = self.start_epoch()
         device = device_of(self.model)
         status = "finished"
@@ -233,7 +234,13 @@ class _Loop:
         if not self.state.batch:
             raise ValueError("data has no batches")
         # on other devices than the CPU single steps are not waited for
-        return "finished" if math.isfinite(float(self.state.loss)) else "diverged"
+        finite = math.isfinite(float(self.state.loss)) and self.finite_weights()
+        return "finished" if finite else "diverged"
+
+    def finite_weights(self) -> bool:
+        """Check what is trained: gradients of a finite loss need not be finite."""
+        trained = (p for p in self.model.parameters() if p.requires_grad)
+        return all(bool(torch.isfinite(p).all()) for p in trained)
 
     def start_epoch(self) -> Iterator[Any]:
         """Return the batches that are left, with every random generator in the state it had."""
@@ -281,6 +288,8 @@ class _Loop:
     def write(self) -> None:
         """Write the checkpoint, unless its numbers would not be finite."""
         if self.checkpoint is None or not math.isfinite(float(self.state.loss)):
+            return
+        if not self.finite_weights():
             return
         progress = {**vars(self.state), "loss": float(self.state.loss)}
         save_checkpoint(

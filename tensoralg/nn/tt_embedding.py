@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from operator import index
+from typing import Self, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +57,8 @@ class TTMEmbedding(TensorizedLayer):
     ------
     ShapeError
         Modes whose product is too small, different numbers of modes, or ranks that do not fit.
+    TypeError
+        A padding row that is no integer.
     ValueError
         A padding row that does not exist.
 
@@ -357,6 +360,9 @@ def _padding_row(padding_idx: int | None, count: int) -> int | None:
     """Count the number of the padding row from the start."""
     if padding_idx is None:
         return None
+    if not isinstance(padding_idx, SupportsIndex):
+        raise TypeError(f"padding_idx must be an integer; got {padding_idx!r}")
+    padding_idx = index(padding_idx)
     if not -count <= padding_idx < count:
         raise ValueError(f"padding_idx must lie in {-count} .. {count - 1}; got {padding_idx}")
     return padding_idx % count
