@@ -1,7 +1,6 @@
 """Training with quantizers in place, and the integer codes that come out of it."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -348,9 +347,3 @@ def _narrow(name: str, value: Tensor, dtype: torch.dtype | None) -> Tensor:
     if bool((torch.isfinite(value) & ~torch.isfinite(narrow)).any()):
         raise ValueError(f"rest_dtype={dtype} cannot hold the numbers of {name!r}: they overflow")
     return narrow
-
-
-def load_codes(model: nn.Module, coded: CodedModel | Mapping[str, Tensor]) -> None:
-    """Load an exported state into a model that was prepared in the same way."""
-    state = coded.state_dict() if isinstance(coded, CodedModel) else coded
-    model.load_state_dict(state)
