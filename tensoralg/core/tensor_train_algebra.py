@@ -10,6 +10,7 @@ References
 """
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ __all__ = [
     "train_norm",
 ]
 
+_SURELY_FITS = 1 << 26  # entries; not worth asking the system
+
 
 def contract_cores(cores: Sequence[Any]) -> Any:
     """Multiply the cores of a train into the dense tensor.
@@ -50,6 +53,11 @@ def contract_cores(cores: Sequence[Any]) -> Any:
     array, shape (n_1, .., n_d)
         For cores of the matrix form, shape (rows_1, columns_1, .., rows_d, columns_d).
 
+    Raises
+    ------
+    MemoryError
+        The tensor is larger than the machine's memory: the system would kill the process.
+
     Examples
     --------
     >>> import numpy as np
@@ -57,12 +65,30 @@ def contract_cores(cores: Sequence[Any]) -> Any:
     [[3.0, 4.0], [6.0, 8.0]]
     """
     xp = array_api_compat.array_namespace(*cores)
+    _refuse_beyond_memory(cores)
     product = left_unfolding(xp, cores[0])
     for core in cores[1:]:
         product = product @ right_unfolding(xp, core)
         rows = product.shape[0] * math.prod(core.shape[1:-1])
         product = xp.reshape(product, (rows, core.shape[-1]))
     return xp.reshape(product, tuple(n for core in cores for n in core.shape[1:-1]))
+
+
+def _refuse_beyond_memory(cores: Sequence[Any]) -> None:
+    """Raise where the dense tensor of these cores cannot exist on the host."""
+    size = math.prod(n for core in cores for n in core.shape[1:-1])
+    if size < _SURELY_FITS or str(array_api_compat.device(cores[0])) != "cpu":
+        return
+    needed = size * int(getattr(cores[0].dtype, "itemsize", 8))
+    try:
+        present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # a system that does not tell
+        present = 1 << 44
+    if needed > present:
+        raise MemoryError(
+            f"the dense tensor would have {size} entries, {needed / 2**30:.3g} GiB; this machine "
+            f"has {present / 2**30:.3g} GiB"
+        )
 
 
 def contract_matrix_cores(cores: Sequence[Any]) -> Any:

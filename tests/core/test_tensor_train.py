@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorly.decomposition import tensor_train as peer_tensor_train
 
-from tensoralg import TensorTrain, load, save
+from tensoralg import TensorTrain, TensorTrainMatrix, load, save
 from tensoralg.core.tensor_train_shapes import cap_ranks
 from tensoralg.errors import PersistenceError, ShapeError
 
@@ -541,3 +541,12 @@ def test_bad_operands_are_named() -> None:
         T.orthogonalize(-1)
     with pytest.raises(TypeError, match="k must be an integer"):
         T.orthogonalize(0.5)  # type: ignore[arg-type]
+
+
+def test_a_tensor_larger_than_the_memory_is_refused():
+    train = TensorTrain([np.ones((1, 4, 1))] * 40)
+    with pytest.raises(MemoryError, match="GiB"):
+        train.to_dense()
+    matrix = TensorTrainMatrix([np.ones((1, 4, 4, 1))] * 20)
+    with pytest.raises(MemoryError, match="GiB"):
+        matrix.to_dense()
