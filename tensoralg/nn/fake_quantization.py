@@ -1,6 +1,7 @@
 """Rounding to a few bits with a learnable step, differentiable: learned step size quantization."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from tensoralg.nn.bit_packing import check_bits, code_range
 
-__all__ = ["FakeQuantize"]
+__all__ = ["FakeQuantize", "follow_cores"]
 
 _LEAST_LOG_SCALE = -80.0  # exp of it is a normal number in float32
 _LARGEST_LOG_SCALE = 80.0
@@ -234,10 +235,10 @@ class FakeQuantize(nn.Module):
         self.log_scale.fill_(math.log(whole) + math.log(min(errors)[1]))
         self._set_ready()
 
-    def _set_ready(self) -> None:
-        """Note that the scale is set, in both places."""
-        self.ready.fill_(True)
-        self._is_ready = True
+    def _set_ready(self, ready: bool = True) -> None:
+        """Note whether the scale is set, in both places."""
+        self.ready.fill_(ready)
+        self._is_ready = ready
 
     @torch.no_grad()
     def codes(self, x: Tensor) -> Tensor:
@@ -271,3 +272,28 @@ class FakeQuantize(nn.Module):
     def extra_repr(self) -> str:
         """Return what printing a model shows."""
         return f"bits={self.bits}" + ("" if self.signed else ", signed=False")
+
+
+def follow_cores(
+    quantizers: nn.ModuleDict, before: Sequence[Tensor], after: Sequence[Tensor]
+) -> None:
+    """Give the quantizers of a layer scales for other cores.
+
+    Parameters
+    ----------
+    quantizers : ModuleDict
+        "core_0" .. get the scale of their new core. "left", "right" and "hidden" see other numbers
+        too, even where the weight is the same: the next pass in training mode sets their scales,
+        and until then they round nothing. Inputs and outputs keep theirs.
+    before, after : sequence of Tensor, shapes (r_{k-1}, n_k, r_k)
+        The cores; where all are the same, nothing happens.
+    """
+    pairs = list(zip(before, after, strict=True))
+    if all(old.shape == new.shape and torch.equal(old, new) for old, new in pairs):
+        return
+    for name, quantizer in quantizers.items():
+        assert isinstance(quantizer, FakeQuantize)
+        if name.startswith("core_"):
+            quantizer.initialize(after[int(name.removeprefix("core_"))])
+        elif name in ("left", "right", "hidden"):
+            quantizer._set_ready(False)

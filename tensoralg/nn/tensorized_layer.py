@@ -14,6 +14,7 @@ from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.core.tensor_train_shapes import count_parameters
 from tensoralg.nn.core_moments import carry_moments, gradient_maps, own_copy, set_data
 from tensoralg.nn.factor_cache import FactorCache, records_graph
+from tensoralg.nn.fake_quantization import follow_cores
 
 __all__ = ["TensorizedLayer", "copied", "full_precision"]
 
@@ -150,8 +151,9 @@ class TensorizedLayer(nn.Module):
     ) -> None:
         """Put other cores, of the same modes and any ranks, in the place of the present ones.
 
-        The Parameter objects stay, so optimizers keep their references; gradients are dropped
-        and bonds become ones. A DistributedDataParallel wrapper has to be made anew.
+        The Parameter objects stay, so optimizers keep their references; gradients are dropped,
+        bonds become ones, quantizers get scales for what has changed (`follow_cores`). A
+        DistributedDataParallel wrapper has to be made anew.
 
         Parameters
         ----------
@@ -172,6 +174,7 @@ class TensorizedLayer(nn.Module):
         if reason := self._misfit([tuple(core.shape) for core in cores]):
             raise ShapeError(f"cores do not fit this layer: {reason}")
         with torch.no_grad():
+            before = [core.detach() for core in self.train_cores()]
             moved = gradient_maps(maps) if optimizer is not None and maps is not None else None
             for k, (parameter, core) in enumerate(zip(self.cores, cores, strict=True)):
                 shape = (core.shape[0], *parameter.shape[1:-1], core.shape[2])
@@ -183,6 +186,8 @@ class TensorizedLayer(nn.Module):
                     if optimizer is not None and bond.shape != (rank,):
                         optimizer.state.pop(bond, None)
                     set_data(bond, torch.ones(rank, dtype=bond.dtype, device=bond.device))
+            if self.quantizers is not None:
+                follow_cores(self.quantizers, before, self.train_cores())
         self._cores_changed()
 
     def _adopt(self, cores: Sequence[Tensor], like: Tensor) -> None:
@@ -294,7 +299,8 @@ class TensorizedLayer(nn.Module):
         if self.training or self.quantizers is not None or records_graph():
             return False
         parameters = self._dependencies()
-        if torch.is_grad_enabled() and any(map(_learns, parameters)):
+        learns = (type(p) is nn.Parameter and p.requires_grad for p in parameters)
+        if torch.is_grad_enabled() and any(learns):
             # trained in eval mode: fused optimizers change values behind the version counters
             self._learning = True
             self._cache.clear()
@@ -385,11 +391,6 @@ def _listed(parameters: nn.ParameterList) -> list[Tensor]:
     """List parameters, past its slow access unless something stands in their place."""
     present: list[Tensor] = [p for p in parameters._parameters.values() if p is not None]
     return present if len(present) == len(parameters) else list(parameters)
-
-
-def _learns(parameter: Tensor) -> bool:
-    """Whether an optimizer may change it."""
-    return type(parameter) is nn.Parameter and parameter.requires_grad
 
 
 def _resize(parameter: nn.Parameter, shape: Sequence[int]) -> None:

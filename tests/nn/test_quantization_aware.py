@@ -205,3 +205,41 @@ def test_other_models_and_files_are_refused(tmp_path):
     (tmp_path / "x.pt").write_bytes(b"nothing")
     with pytest.raises(PersistenceError, match="not a readable checkpoint"):
         CodedModel.load(tmp_path / "x.pt")
+
+
+def test_scales_follow_when_ranks_change():
+    # rounding spreads the sizes of the cores anew: old scales would cut most of them off
+    torch.manual_seed(0)
+    model, x = TTLinear(64, 64, rank=12), torch.randn(40, 64)
+    with torch.no_grad():
+        model.cores[0].mul_(100)
+        model.cores[-1].div_(100)
+    exact = model(x).detach()
+    prepare_qat(model, 8, sample=(x,)).eval()
+    ends = [model.quantizers[name].scale.item() for name in ("input", "output")]
+
+    def error():
+        with torch.no_grad():
+            return float(torch.linalg.norm(model(x) - exact) / torch.linalg.norm(exact))
+
+    assert error() < 0.1
+    weight = RankScheduler(model, rtol=0.2).step().errors[""]
+    assert 0.1 < weight < 0.2
+    assert error() < weight + 0.1
+    # what lies between the cores gets its scales in the next training pass
+    assert not any(model.quantizers[name].ready for name in ("left", "right", "hidden"))
+    model.train()(x)
+    assert all(quantizer.ready for quantizer in model.quantizers.values())
+    assert model.eval() is model
+    assert error() < weight + 0.1
+    assert [model.quantizers[name].scale.item() for name in ("input", "output")] == ends
+
+
+def test_scales_stay_where_cores_do():
+    model = prepare_qat(TTLinear(16, 16, rank=4), 4, sample=(torch.ones(2, 16),))
+    with torch.no_grad():
+        model.quantizers["core_0"].log_scale.add_(1.0)  # as learnt
+    scale = model.quantizers["core_0"].scale.item()
+    model.replace_cores([core.detach().clone() for core in model.cores])
+    assert model.quantizers["core_0"].scale.item() == scale
+    assert model.quantizers["hidden"].ready
