@@ -27,6 +27,8 @@ NAMES = (
     "gpu_polyadic",
     "polyadic_precision",
     "thin_tensors",
+    "nn",
+    "gpu_nn",
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -13,21 +13,26 @@ _HOME = {
     "KruskalTensor": "tensoralg.core.kruskal_tensor",
     "SymmetricDecomposition": "tensoralg.core.decompositions",
     "SymmetricTensor": "tensoralg.core.symmetric_tensor",
+    "TensorTrain": "tensoralg.core.tensor_train",
+    "TensorTrainMatrix": "tensoralg.core.tensor_train",
     "load": "tensoralg.core.persistence",
     "save": "tensoralg.core.persistence",
 }
-_ROOMS = ("completely_positive", "errors", "mixtures", "polyadic", "studies", "symmetric")
+_ROOMS = ("completely_positive", "errors", "mixtures", "nn", "polyadic", "studies", "symmetric")
 
 __all__ = [
     "IncompleteSymmetricTensor",
     "KruskalTensor",
     "SymmetricDecomposition",
     "SymmetricTensor",
+    "TensorTrain",
+    "TensorTrainMatrix",
     "__version__",
     "completely_positive",
     "errors",
     "load",
     "mixtures",
+    "nn",
     "polyadic",
     "save",
     "studies",

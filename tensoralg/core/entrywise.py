@@ -1,6 +1,5 @@
 """What tensors stored as a vector of distinct entries have in common: sums and scalar multiples."""
 
-import numbers
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -9,7 +8,7 @@ import numpy.typing as npt
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.reductions import weighted_norm
-from tensoralg.core.validation import computing_dtype
+from tensoralg.core.validation import as_scalar, computing_dtype
 
 __all__ = ["EntrywiseTensor", "check_same_space"]
 
@@ -140,14 +139,14 @@ class EntrywiseTensor(ABC):
         return NotImplemented if values is None else self._with_vector(self._vector() - values)
 
     def __mul__(self, other: Any) -> Self:
-        scalar = _as_scalar(other)
+        scalar = as_scalar(other)
         return NotImplemented if scalar is None else self._with_vector(self._vector() * scalar)
 
     def __rmul__(self, other: Any) -> Self:
         return self.__mul__(other)
 
     def __truediv__(self, other: Any) -> Self:
-        scalar = _as_scalar(other)
+        scalar = as_scalar(other)
         if scalar is None:
             return NotImplemented
         if scalar == 0:
@@ -193,14 +192,3 @@ def check_same_space(first: EntrywiseTensor, second: EntrywiseTensor) -> None:
     """
     if (first.order, first.dimension) != (second.order, second.dimension):
         raise ShapeError(f"tensors differ in order or dimension: {first!r} and {second!r}")
-
-
-def _as_scalar(value: Any) -> Any:
-    """Return the number that numpy multiplies with, or None for anything else."""
-    if isinstance(value, int | float | complex | np.number | np.bool_):
-        return value
-    if isinstance(value, numbers.Rational):
-        return float(value)
-    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biufc":
-        return value[()]
-    return None

@@ -27,7 +27,9 @@ __all__ = [
 _SLAB_ENTRIES = 2**20  # entries of the model that exist at a time
 
 
-def as_matching_arrays(names: Sequence[str], values: Sequence[Any]) -> tuple[Any, list[Any]]:
+def as_matching_arrays(
+    names: Sequence[str], values: Sequence[Any], *, allow_complex: bool = False
+) -> tuple[Any, list[Any]]:
     """Copy arguments into arrays of the one library they share.
 
     Parameters
@@ -36,13 +38,16 @@ def as_matching_arrays(names: Sequence[str], values: Sequence[Any]) -> tuple[Any
         The arguments' names, for the messages.
     values : sequence of array_like
         Lists and numbers mean numpy.
+    allow_complex : bool, default False
+        Whether complex64 and complex128 are accepted.
 
     Returns
     -------
     xp : module
         The array namespace.
     arrays : list of array
-        Real copies in their common dtype, float32 or float64; numpy arrays are read-only.
+        Copies in their common dtype, real unless complex ones are allowed; numpy arrays are
+        read-only, those of other libraries stay in the graph of their gradients.
 
     Raises
     ------
@@ -61,7 +66,7 @@ def as_matching_arrays(names: Sequence[str], values: Sequence[Any]) -> tuple[Any
     if all(array_api_compat.is_numpy_array(v) for v in own):
         arrays = [as_values(name, value) for name, value in zip(names, values, strict=True)]
         common = np.result_type(*arrays)
-        if common.kind == "c":
+        if common.kind == "c" and not allow_complex:
             which = next(
                 n for n, array in zip(names, arrays, strict=True) if np.iscomplexobj(array)
             )
@@ -77,20 +82,27 @@ def as_matching_arrays(names: Sequence[str], values: Sequence[Any]) -> tuple[Any
             + " and ".join(sorted({type(v).__module__.partition(".")[0] for v in values}))
         )
     xp = array_api_compat.array_namespace(*own)
-    return xp, [_foreign_copy(xp, name, value) for name, value in zip(names, own, strict=True)]
+    for name, value in zip(names, own, strict=True):
+        _check_foreign(xp, name, value, allow_complex=allow_complex)
+    common = xp.result_type(*own)
+    return xp, [xp.astype(value, common, copy=True) for value in own]
 
 
-def _foreign_copy(xp: Any, name: str, value: Any) -> Any:
-    """Copy an array of another library than numpy, which checks less than numpy's border."""
-    if value.dtype not in (xp.float32, xp.float64):
-        raise ValueError(f"{name} has dtype {value.dtype}; accepted are float32 and float64")
-    copy = xp.asarray(value, copy=True)
-    if not bool(xp.all(xp.isfinite(copy))):
+def _check_foreign(xp: Any, name: str, value: Any, *, allow_complex: bool) -> None:
+    """Refuse what numpy's border refuses, for an array of another library."""
+    accepted = {xp.float32: "float32", xp.float64: "float64"}
+    if allow_complex:
+        accepted |= {xp.complex64: "complex64", xp.complex128: "complex128"}
+    if value.dtype not in accepted:
+        *others, last = accepted.values()
+        raise ValueError(
+            f"{name} has dtype {value.dtype}; accepted are {', '.join(others)} and {last}"
+        )
+    if not bool(xp.all(xp.isfinite(value))):
         raise ValueError(f"{name} must be finite")
-    return copy
 
 
-def as_data(xp: Any, name: str, value: Any) -> Any:
+def as_data(xp: Any, name: str, value: Any, *, allow_complex: bool = False) -> Any:
     """Check a large array without copying it.
 
     Parameters
@@ -101,6 +113,8 @@ def as_data(xp: Any, name: str, value: Any) -> Any:
         The argument's name, for the messages.
     value : array_like
         Lists and numbers mean numpy.
+    allow_complex : bool, default False
+        Whether complex64 and complex128 are accepted.
 
     Returns
     -------
@@ -128,8 +142,9 @@ def as_data(xp: Any, name: str, value: Any) -> Any:
             f"{name} is an array of {type(value).__module__.partition('.')[0]}, another library "
             "than that of the factors; convert one of the two first"
         )
-    if value.dtype not in (xp.float32, xp.float64):
-        _, (value,) = as_matching_arrays([name], [value])
+    kept = (xp.float32, xp.float64, *((xp.complex64, xp.complex128) if allow_complex else ()))
+    if value.dtype not in kept:
+        _, (value,) = as_matching_arrays([name], [value], allow_complex=allow_complex)
     elif not bool(xp.all(xp.isfinite(value))):
         raise ValueError(f"{name} must be finite; it holds NaN or infinite values")
     return value

@@ -21,6 +21,7 @@ from tensoralg.core.errors import PersistenceError, TensorAlgError
 from tensoralg.core.incomplete_tensor import IncompleteSymmetricTensor
 from tensoralg.core.kruskal_tensor import KruskalTensor
 from tensoralg.core.symmetric_tensor import SymmetricTensor
+from tensoralg.core.tensor_train import TensorTrain, TensorTrainMatrix
 
 __all__ = ["load", "save"]
 
@@ -62,6 +63,18 @@ _KINDS = {
         lambda a: KruskalTensor(a["weights"], [a[name] for name in _in_series(a, "factors")]),
         series="factors",
     ),
+    "TensorTrain": _Kind(
+        TensorTrain,
+        (),
+        lambda a: TensorTrain([a[name] for name in _in_series(a, "cores")]),
+        series="cores",
+    ),
+    "TensorTrainMatrix": _Kind(
+        TensorTrainMatrix,
+        (),
+        lambda a: TensorTrainMatrix([a[name] for name in _in_series(a, "cores")]),
+        series="cores",
+    ),
     "SymmetricDecomposition": _Kind(
         SymmetricDecomposition,
         ("weights", "points", "order"),
@@ -78,8 +91,9 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     path : str or path-like
         The file to write, exactly by this name (no ending is added). An existing file is replaced
         in one step once the new one is complete: an interruption leaves the old file whole.
-    value : SymmetricTensor, IncompleteSymmetricTensor, SymmetricDecomposition or KruskalTensor
-        What to save; dtypes are kept.
+    value : a tensor, a tensor train or a decomposition of this library
+        What to save; dtypes are kept. Arrays of other libraries than numpy that live on the host
+        are saved and come back as numpy's.
 
     Raises
     ------
@@ -130,7 +144,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    SymmetricTensor, IncompleteSymmetricTensor, SymmetricDecomposition or KruskalTensor
+    SymmetricTensor, KruskalTensor, TensorTrain or another type that `save` accepts
         An equal value of the saved type and dtype.
 
     Raises

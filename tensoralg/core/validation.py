@@ -1,5 +1,6 @@
 """Checks at the border of the value types: one place for dtypes, finiteness and integers."""
 
+import numbers
 import operator
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from tensoralg.core.errors import ShapeError
 
 __all__ = [
+    "as_scalar",
     "as_values",
     "check_range",
     "computing_dtype",
@@ -291,3 +293,30 @@ def first_row(array: npt.NDArray[np.int64], wrong: npt.ArrayLike) -> list[int]:
     """
     first: list[int] = array[np.asarray(wrong)].reshape(-1, array.shape[-1])[0].tolist()
     return first
+
+
+def as_scalar(value: Any) -> Any:
+    """Return the number that numpy multiplies with, or None for anything else.
+
+    Parameters
+    ----------
+    value : object
+        A Python or numpy number, a fraction, or an array without axes.
+
+    Returns
+    -------
+    number or None
+        Fractions as floating-point numbers.
+
+    Examples
+    --------
+    >>> as_scalar(2.5), as_scalar("2.5")
+    (2.5, None)
+    """
+    if isinstance(value, int | float | complex | np.number | np.bool_):
+        return value
+    if isinstance(value, numbers.Rational):
+        return float(value)
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biufc":
+        return value[()]
+    return None

@@ -90,7 +90,7 @@ def test_the_api_reference_is_fully_documented(path):
     assert not found, "\n".join(found)
 
 
-ROOMS = ("completely_positive", "mixtures", "polyadic", "symmetric")
+ROOMS = ("completely_positive", "mixtures", "nn", "polyadic", "symmetric")
 
 
 @pytest.mark.parametrize("room", ["tensoralg", *(f"tensoralg.{room}" for room in ROOMS)])

@@ -1,0 +1,40 @@
+"""PyTorch's fused Transformer encoders read dense weights past the layers that own them."""
+
+from torch import nn
+
+from tensoralg.nn.tensorized_layer import TensorizedLayer
+
+__all__ = ["leave_shortcuts"]
+
+
+def leave_shortcuts(model: nn.Module) -> None:
+    """Have encoders with tensorized layers call these layers, in eval mode too.
+
+    Parameters
+    ----------
+    model : Module
+        Its ``nn.TransformerEncoderLayer`` and ``nn.TransformerEncoder`` with tensorized layers
+        inside are changed in place.
+
+    Notes
+    -----
+    In eval mode without gradients PyTorch hands ``linear1.weight`` and ``linear2.weight`` to one
+    kernel: quantizers would not be seen, and the weights would be built anew for every call.
+
+    Examples
+    --------
+    >>> from tensoralg.nn import TTLinear
+    >>> layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    >>> layer.linear1 = TTLinear(16, 32, rank=4)
+    >>> leave_shortcuts(layer)
+    >>> layer.activation_relu_or_gelu  # PyTorch's own mark of a layer that cannot be fused
+    0
+    """
+    for module in model.modules():
+        if not isinstance(module, nn.TransformerEncoderLayer | nn.TransformerEncoder):
+            continue
+        if any(isinstance(part, TensorizedLayer) for part in module.modules()):
+            if isinstance(module, nn.TransformerEncoder):
+                module.use_nested_tensor = False
+            else:
+                module.activation_relu_or_gelu = 0
