@@ -149,7 +149,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        say("interrupted; what is finished is kept")
+        say("interrupted; a study keeps its finished cells, and the same command goes on with it")
         raise typer.Exit(INTERRUPTED) from None
     except TensorAlgError as error:
         stop(str(error))
