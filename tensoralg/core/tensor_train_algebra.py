@@ -16,6 +16,7 @@ from typing import Any
 
 import array_api_compat
 
+from tensoralg.core.tensor_train_arithmetic import wide_dtype
 from tensoralg.core.tensor_train_rounding import bond_singular_values, round_cores
 from tensoralg.core.tensor_train_unfoldings import (
     adjoint,
@@ -209,8 +210,7 @@ def train_norm(cores: Sequence[Any]) -> float:
     xp = array_api_compat.array_namespace(*cores)
     if any(0 in core.shape for core in cores):
         return 0.0
-    complex_ = xp.isdtype(cores[0].dtype, "complex floating")
-    wide = xp.complex128 if complex_ else xp.float64
+    wide = wide_dtype(xp, cores[0].dtype)
     carried, exponent = xp.ones((1, 1), dtype=wide, device=array_api_compat.device(cores[0])), 0
     for core in cores:
         core, power = unit_scale(xp, xp.astype(core, wide, copy=False))

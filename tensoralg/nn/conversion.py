@@ -299,7 +299,11 @@ def _replacement(
     theirs, ours = getattr(layer, "bias", None), getattr(made, "bias", None)
     if isinstance(theirs, Tensor) and isinstance(ours, Tensor):
         ours.requires_grad_(theirs.requires_grad)
-    return made.train(layer.training), f"ranks {made.ranks[1:-1]}"
+    note = f"ranks {made.ranks[1:-1]}"
+    if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
+        zero = options.initial == "random" or not bool(layer.weight[layer.padding_idx].any())
+        note += "" if zero else "; its padding row, which was not zero, now is"
+    return made.train(layer.training), note
 
 
 def _drawn(

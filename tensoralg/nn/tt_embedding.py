@@ -283,6 +283,9 @@ class TTMEmbedding(TensorizedLayer):
         Tables of trained models have hardly any structure of low rank: at a fourteenth of its
         size such a table loses most of its norm. Train the cores, or distil.
 
+        The padding row is zero here. ``nn.Embedding`` returns whatever its own holds, which is
+        not zero in some trained models: their masks have to keep it out.
+
         Examples
         --------
         >>> dense = nn.Embedding(10, 4)

@@ -276,3 +276,15 @@ def test_a_layer_of_unknown_size_stays():
     assert model[0] is lazy
     assert "not known" in rows(report)["0"].reason
     assert rows(report)["1"].converted
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_a_padding_row_that_was_not_zero_is_reported(zero):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(64, 16, padding_idx=3))
+    if not zero:
+        with torch.no_grad():
+            model[0].weight[3] = 1.0
+    converted, report = tensorize(model, rank=4)
+    assert not converted[0](torch.tensor([3])).any()
+    assert ("padding row" in str(report)) is not zero
