@@ -182,7 +182,7 @@ def test_a_teacher_is_distilled_into_a_four_bit_student():
 
     def loss(model, batch):
         nonlocal steps
-        active = active_layers(steps, len(PAIRS), every=20)
+        active = active_layers(steps, len(PAIRS), every=12)
         steps += 1
         found = distill(model, teacher, PAIRS, batch[:2], active=active, mask=batch[1])
         if found.output is None:
@@ -191,7 +191,7 @@ def test_a_teacher_is_distilled_into_a_four_bit_student():
         return found.loss + cross_entropy(model, batch) + soft
 
     start = evaluate(student, test, {"accuracy": accuracy})["accuracy"]
-    fit(student, learn, torch.optim.Adam(student.parameters(), lr=2e-2), epochs=24, loss=loss,
+    fit(student, learn, torch.optim.Adam(student.parameters(), lr=3e-2), epochs=16, loss=loss,
         max_gradient_norm=10.0)  # fmt: skip
     reached = evaluate(student, test, {"accuracy": accuracy})["accuracy"]
     assert start < 0.6
