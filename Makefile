@@ -7,6 +7,8 @@ PEERS := $(VENV)/.peers
 # Few BLAS threads: the tests stay quick on shared machines. Benchmarks limit themselves to one.
 export OMP_NUM_THREADS ?= 2
 
+PARALLEL := -n auto --maxprocesses=4 --dist worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test bench docs lint types layers notebooks format clean
 
@@ -25,9 +27,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## recover mixtures from real data and a small study, beside scikit-learn
 	@$(BIN)/python -m tensoralg.studies.demo --out demo-report
 
-test: $(STAMP)  ## the whole test suite, doctests included
-	$(BIN)/python -m pytest tests
-	$(BIN)/python -m pytest --doctest-modules --pyargs tensoralg
+test: export OMP_NUM_THREADS := 1
+test: $(STAMP)  ## the whole test suite, doctests included, on up to four processes
+	$(BIN)/python -m pytest $(PARALLEL) tests
+	$(BIN)/python -m pytest $(PARALLEL) --doctest-modules --pyargs tensoralg
 
 $(PEERS): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers]' \
