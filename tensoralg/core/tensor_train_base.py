@@ -159,6 +159,8 @@ class TrainOfCores(ABC):
         ------
         ShapeError
             A wrong number of ranks.
+        TypeError
+            A tolerance that is no number, or a number of parameters that is no integer.
         ValueError
             A negative or NaN tolerance, ranks below 1, or a number of parameters that not even
             ranks 1 meet.

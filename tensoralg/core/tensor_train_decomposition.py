@@ -76,7 +76,7 @@ def dense_to_cores(
     >>> [core.shape for core in dense_to_cores(np.ones((4, 5, 6)))]
     [(1, 4, 1), (1, 5, 1), (1, 6, 1)]
     """
-    check_tolerance(rtol)
+    rtol = check_tolerance(rtol)
     xp = array_api_compat.array_namespace(array)
     caps = cap_ranks(array.shape, ranks)
     if 0 in array.shape:

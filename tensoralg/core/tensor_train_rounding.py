@@ -33,6 +33,7 @@ from tensoralg.core.tensor_train_unfoldings import (
     times_power_of_two,
     unit_scale,
 )
+from tensoralg.core.validation import nonnegative_integer
 
 __all__ = [
     "allocate_ranks",
@@ -81,9 +82,11 @@ def round_cores(
 
     Raises
     ------
+    TypeError
+        A tolerance that is no number, or a number of parameters that is no integer.
     ValueError
-        A negative or NaN tolerance, ranks below 1, or a number of parameters that not even
-        ranks 1 meet.
+        A negative or NaN tolerance, ranks below 1, a number of parameters that not even ranks 1
+        meet, or a core with a NaN or infinite entry.
 
     Examples
     --------
@@ -93,12 +96,14 @@ def round_cores(
     >>> [core.shape for core in cores], [(L.shape, R.shape) for L, R in maps]
     ([(1, 3, 1), (1, 3, 1)], [((1, 1), (2, 1)), ((1, 2), (1, 1))])
     """
-    check_tolerance(rtol)
+    rtol = check_tolerance(rtol)
+    if max_parameters is not None:
+        max_parameters = nonnegative_integer("max_parameters", max_parameters)
     xp = array_api_compat.array_namespace(*cores)
     sizes = [math.prod(core.shape[1:-1]) for core in cores]
     caps = list(cap_ranks(sizes, ranks))
     own = cores[0].dtype
-    cores = [_computing(xp, core) for core in cores]
+    cores = _computing(xp, cores)
     if 0 in sizes:
         return _empty(xp, cores, own)
     sweep = _right_sweep(xp, cores)
@@ -136,6 +141,11 @@ def bond_singular_values(cores: Sequence[Any]) -> list[Any]:
         the tensor's norm. Their number is at most the rank, less where the cores beside a bond
         cannot fill it.
 
+    Raises
+    ------
+    ValueError
+        A core with a NaN or infinite entry.
+
     Examples
     --------
     >>> import numpy as np
@@ -147,7 +157,7 @@ def bond_singular_values(cores: Sequence[Any]) -> list[Any]:
     if any(0 in core.shape for core in cores):
         # real, on the cores' device
         return [xp.abs(xp.reshape(core[:0, ...], (0,))) for core in cores[1:]]
-    sweep = _right_sweep(xp, [_computing(xp, core) for core in cores])
+    sweep = _right_sweep(xp, _computing(xp, cores))
     return [times_power_of_two(xp, s, sweep.exponent) for s in _spectra(xp, sweep)]
 
 
@@ -172,10 +182,13 @@ class _RightSweep(NamedTuple):
         return self.center_power + self.shifts[0] + sum(self.powers)
 
 
-def _computing(xp: Any, core: Any) -> Any:
-    """Return the core in a dtype that has factorizations."""
+def _computing(xp: Any, cores: Sequence[Any]) -> list[Any]:
+    """Return the cores in dtypes that have factorizations; none of them accepts NaN."""
     accepted = (xp.float32, xp.float64, xp.complex64, xp.complex128)
-    return core if core.dtype in accepted else xp.astype(core, xp.float32)
+    for k, core in enumerate(cores):
+        if not bool(xp.all(xp.isfinite(core))):
+            raise ValueError(f"cores[{k}] must be finite; it has NaN or infinite entries")
+    return [core if core.dtype in accepted else xp.astype(core, xp.float32) for core in cores]
 
 
 def _empty(xp: Any, cores: list[Any], own: Any) -> tuple[list[Any], list[tuple[Any, Any]]]:

@@ -6,29 +6,45 @@ from typing import Any
 
 from tensoralg.core.tensor_train_shapes import cap_ranks, count_parameters
 from tensoralg.core.tensor_train_unfoldings import as_float
+from tensoralg.core.validation import nonnegative_integer
 
 __all__ = ["allocate_ranks", "check_tolerance", "droppable_square", "kept_rank", "tolerated_ranks"]
 
 
-def check_tolerance(rtol: float | None) -> None:
-    """Raise unless a relative tolerance is None or a number of at least 0.
+def check_tolerance(rtol: float | None) -> float | None:
+    """Return a relative tolerance as a Python number, or raise unless it is one of at least 0.
 
     Parameters
     ----------
     rtol : float or None
         The tolerance.
 
+    Returns
+    -------
+    float or None
+        The same.
+
     Raises
     ------
+    TypeError
+        No real number.
     ValueError
         A negative number or NaN.
 
     Examples
     --------
     >>> check_tolerance(1e-3)
+    0.001
     """
-    if rtol is not None and not rtol >= 0:
+    if rtol is None:
+        return None
+    given: object = rtol
+    scalar = hasattr(given, "__float__") and not isinstance(given, bool)
+    if not scalar or getattr(given, "ndim", 0) != 0:
+        raise TypeError(f"rtol must be a number of at least 0; got {given!r}")
+    if not rtol >= 0:
         raise ValueError(f"rtol must be at least 0; got {rtol}")
+    return float(rtol)
 
 
 def kept_rank(xp: Any, singular_values: Any, square: float, cap: int) -> tuple[int, float]:
@@ -90,6 +106,8 @@ def allocate_ranks(
 
     Raises
     ------
+    TypeError
+        `max_parameters` is no integer.
     ValueError
         Not even ranks 1 are within the number.
 
@@ -105,6 +123,7 @@ def allocate_ranks(
     [(1, 2, 1), (1, 1, 1)]
     """
     least = sum(sum(train) for train in sizes)
+    max_parameters = nonnegative_integer("max_parameters", max_parameters)
     if max_parameters < least:
         raise ValueError(
             f"max_parameters must be at least {least}, the number at ranks 1; got {max_parameters}"

@@ -149,7 +149,7 @@ class RankScheduler:
     ) -> None:
         if target_parameters is None and rtol is None:
             raise ValueError("give target_parameters, rtol or both; got neither")
-        check_tolerance(rtol)
+        rtol = check_tolerance(rtol)
         self._layers = tensorized_layers(model)
         least = sum(sum(layer.mode_sizes) for layer in self._layers.values())
         if target_parameters is not None:

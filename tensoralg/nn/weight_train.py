@@ -149,7 +149,7 @@ def train_of_weight(
     >>> [tuple(core.shape) for core in cores]
     [(1, 2, 2), (2, 2, 4), (4, 4, 1)]
     """
-    check_tolerance(rtol)
+    rtol = check_tolerance(rtol)
     rows, columns = prod(in_shape), prod(out_shape)
     padded = _padded(computing_weight("the weight", weight), rows, columns)
     if gram is None:
