@@ -1,11 +1,12 @@
-"""Training flags of a model, put aside for a while and put back one by one."""
+"""What is put back afterwards: training flags, and all parts of a model where a change fails."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 
-__all__ = ["evaluating"]
+__all__ = ["evaluating", "restored_on_error"]
 
 
 @contextmanager
@@ -33,3 +34,40 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, flag in flags:
             module.training = flag
+
+
+@contextmanager
+def restored_on_error(model: nn.Module) -> Iterator[None]:
+    """Put a model back together as it was where the block inside raises.
+
+    Parameters
+    ----------
+    model : Module
+        Its modules' classes, attributes, parameters, buffers and children are put back, in their
+        order and as the same objects; numbers that were changed in place are not.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.ReLU())
+    >>> try:
+    ...     with restored_on_error(model):
+    ...         model[0] = nn.Tanh()
+    ...         raise ValueError
+    ... except ValueError:
+    ...     model[0]
+    ReLU()
+    """
+    held = [(module, type(module), _shallow_copy(vars(module))) for module in model.modules()]
+    try:
+        yield
+    except BaseException:
+        for module, kind, attributes in held:
+            module.__class__ = kind  # a parametrization gives a module a class of its own
+            vars(module).clear()
+            vars(module).update(attributes)
+        raise
+
+
+def _shallow_copy(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Copy the attributes of a module and the dictionaries among them, but not their values."""
+    return {k: v.copy() if isinstance(v, dict) else v for k, v in attributes.items()}

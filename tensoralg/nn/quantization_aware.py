@@ -1,6 +1,8 @@
 """Training with quantizers in place, and the integer codes that come out of it."""
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,7 @@ from tensoralg.core.errors import PersistenceError
 from tensoralg.nn.bit_packing import check_bits, pack_codes, unpack_codes
 from tensoralg.nn.encoder_shortcuts import leave_shortcuts
 from tensoralg.nn.fake_quantization import FakeQuantize
-from tensoralg.nn.module_modes import evaluating
+from tensoralg.nn.module_modes import evaluating, restored_on_error
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.training_state import load_checkpoint, save_checkpoint
 from tensoralg.nn.tt_embedding import TTMEmbedding
@@ -59,7 +61,8 @@ def prepare_qat(
     ------
     ValueError
         Wrong bits, a model that has quantizers already or nothing to quantize, a weight that is
-        lazy or not finite, or an embedding with sparse gradients. The model is then as it was.
+        lazy, not finite or parametrized otherwise, or an embedding with sparse gradients. The
+        model is then as it was; so it is where the pass over `sample` fails.
 
     References
     ----------
@@ -78,31 +81,63 @@ def prepare_qat(
     for value in (bits, activation_bits, dense_bits):
         if value is not None:
             check_bits(value)
-    layers = [m for m in model.modules() if isinstance(m, TensorizedLayer)]
-    dense = [m for m in model.modules() if isinstance(m, _DENSE) and dense_bits is not None]
-    if any(m.quantizers is not None for m in layers) or any(map(_is_prepared, dense)):
+    layers = {n: m for n, m in model.named_modules() if isinstance(m, TensorizedLayer)}
+    dense = {
+        n: m for n, m in model.named_modules() if isinstance(m, _DENSE) and dense_bits is not None
+    }
+    _check_preparable(layers, dense)
+    # all scales are found before anything changes: a weight may be NaN
+    found = {}
+    for name, layer in layers.items():
+        with _naming(name):
+            found[name] = _layer_quantizers(layer, bits, activation_bits)
+    shared: dict[int, FakeQuantize] = {}  # tied weights keep one quantizer
+    chosen = {}
+    for name, module in dense.items():
+        if dense_bits is not None and id(module.weight) not in shared:
+            with _naming(name):
+                shared[id(module.weight)] = _started(FakeQuantize(dense_bits), module.weight)
+        chosen[name] = shared[id(module.weight)]
+    with restored_on_error(model):
+        for name, layer in layers.items():
+            layer.quantizers = found[name]
+        for name, module in dense.items():
+            parametrize.register_parametrization(module, "weight", chosen[name])
+        leave_shortcuts(model)
+        if sample is not None:
+            _set_scales(model, sample)
+    return model
+
+
+def _check_preparable(
+    layers: Mapping[str, TensorizedLayer], dense: Mapping[str, nn.Module]
+) -> None:
+    """Raise where a model cannot be given quantizers, before anything changes."""
+    if any(m.quantizers is not None for m in layers.values()) or any(
+        map(_is_prepared, dense.values())
+    ):
         raise ValueError("model has quantizers already")
     if not layers and not dense:
         raise ValueError("model has no layers to quantize")
-    if any(getattr(m, "sparse", False) for m in dense):
-        raise ValueError("an embedding with sparse=True cannot be quantized: gradients are dense")
-    if any(nn.parameter.is_lazy(m.weight) for m in dense):
-        raise ValueError("a lazy layer has no weight before its first input; run the model once")
-    # all scales are found before anything changes: a weight may be NaN
-    found = [_layer_quantizers(layer, bits, activation_bits) for layer in layers]
-    shared: dict[int, FakeQuantize] = {}  # tied weights keep one quantizer
-    for module in dense:
-        if dense_bits is not None and id(module.weight) not in shared:
-            shared[id(module.weight)] = _started(FakeQuantize(dense_bits), module.weight)
-    chosen = [shared[id(module.weight)] for module in dense]
-    for layer, quantizers in zip(layers, found, strict=True):
-        layer.quantizers = quantizers
-    for module, quantizer in zip(dense, chosen, strict=True):
-        parametrize.register_parametrization(module, "weight", quantizer)
-    leave_shortcuts(model)
-    if sample is not None:
-        _set_scales(model, sample)
-    return model
+    for name, module in dense.items():
+        if getattr(module, "sparse", False):
+            reason = "an embedding with sparse=True cannot be quantized: gradients are dense"
+        elif parametrize.is_parametrized(module, "weight"):
+            reason = "its weight has another parametrization, which codes could not reproduce"
+        elif nn.parameter.is_lazy(module.weight):  # type: ignore[arg-type]
+            reason = "a lazy layer has no weight before its first input; run the model once"
+        else:
+            continue
+        raise ValueError(f"layer {name!r}: {reason}")
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put a layer's name before the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"layer {name!r}: {error}") from None
 
 
 def _is_prepared(module: nn.Module) -> bool:
