@@ -194,7 +194,7 @@ class CoMERAPenalty:
         Parameters
         ----------
         optimizer : Optimizer, optional
-            As for `prune`; it should not be used for the bonds afterwards.
+            As for `prune`; its moments of the cores follow the factors, those of the bonds go.
 
         Returns
         -------
@@ -203,7 +203,7 @@ class CoMERAPenalty:
         """
         self.prune(optimizer)
         for layer in self._layers.values():
-            layer.absorb_bonds()
+            layer.absorb_bonds(optimizer=optimizer)
         return self.parameters
 
     def state_dict(self) -> dict[str, Any]:
@@ -286,9 +286,8 @@ def _select(
         identity = [torch.eye(n, dtype=core.dtype, device=core.device) for n in
                     (core.shape[0], core.shape[-1])]  # fmt: skip
         maps.append((identity[0][rows], identity[1][:, columns]))
-    layer.replace_cores(cores, optimizer=optimizer, maps=maps)  # the bonds are ones now
-    for bond, value, state in zip(bonds, values, remembered, strict=True):
-        bond.data = value.clone()
+    layer.replace_cores(cores, optimizer=optimizer, maps=maps, bonds=values)
+    for bond, state in zip(bonds, remembered, strict=True):
         if optimizer is not None and state:
             optimizer.state[bond] = state
 

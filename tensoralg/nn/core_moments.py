@@ -6,7 +6,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["carry_moments", "gradient_maps", "own_copy", "set_data"]
+__all__ = [
+    "absorbing_maps",
+    "carry_moments",
+    "forget_moments",
+    "gradient_maps",
+    "own_copy",
+    "set_data",
+]
 
 _logger = logging.getLogger("tensoralg.nn")
 
@@ -50,6 +57,39 @@ def gradient_maps(maps: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, T
     return [(x.mT, y.mT) for x, y in zip(before, after, strict=True)]
 
 
+def absorbing_maps(
+    maps: Sequence[tuple[Tensor, Tensor]], bonds: Sequence[Tensor]
+) -> list[tuple[Tensor, Tensor]]:
+    """Let maps of gradients begin at cores whose bonds' factors are about to be absorbed.
+
+    Parameters
+    ----------
+    maps : sequence of pair of Tensor, shapes (s_{k-1}, r_{k-1}) and (r_k, s_k)
+        Of the gradients of cores with their factors, as from `gradient_maps`.
+    bonds : sequence of Tensor, shapes (r_k,), one for each inner bond
+        The factors d; core k goes into the tensor as ``core * d_k``.
+
+    Returns
+    -------
+    list of pair of Tensor, the same shapes
+        Of the gradients of the cores alone. The gradient of ``core * d`` is that of the core
+        divided by d; where d is zero, nothing is known of it, and zero is taken.
+
+    Examples
+    --------
+    >>> one = torch.ones(1, 1)
+    >>> [(x.item(), y.item()) for x, y in absorbing_maps([(one, one)] * 2, [torch.tensor([2.0])])]
+    [(1.0, 0.5), (1.0, 1.0)]
+    """
+    result = []
+    for (x, y), d in zip(maps, [*bonds, None], strict=True):
+        if d is not None:
+            wide = d.detach().to(y)
+            y = torch.where(wide == 0, 0.0, 1 / torch.where(wide == 0, 1.0, wide))[:, None] * y
+        result.append((x, y))
+    return result
+
+
 def carry_moments(
     optimizer: torch.optim.Optimizer,
     parameter: Tensor,
@@ -88,7 +128,7 @@ def carry_moments(
     if maps is None or not known:
         if tuple(parameter.shape) != tuple(shape) or maps is not None:
             _logger.info("the optimizer's state of a core is reset: %s", sorted(state))
-            optimizer.state.pop(parameter)
+            forget_moments(optimizer, parameter, shape)
         return
     left, right = maps
     for name, moment in shaped.items():
@@ -100,6 +140,38 @@ def carry_moments(
         state[name] = carried.reshape(tuple(shape)).to(moment.dtype).contiguous()
     if {"grad_avg", "square_avg"} <= shaped.keys():  # centered: their difference is a variance
         state["square_avg"] = state["square_avg"] + state["grad_avg"] ** 2
+
+
+def forget_moments(
+    optimizer: torch.optim.Optimizer, parameter: Tensor, shape: Sequence[int]
+) -> None:
+    """Drop what an optimizer remembers of a parameter.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Its next step of the parameter is a first one.
+    parameter : Tensor, any shape
+        A core or a bond.
+    shape : sequence of int
+        The shape that it has from now on.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.ones(2))
+    >>> optimizer = torch.optim.Adam([weight])
+    >>> weight.sum().backward()
+    >>> optimizer.step()
+    >>> forget_moments(optimizer, weight, weight.shape)
+    >>> len(optimizer.state)
+    0
+    """
+    state = optimizer.state.get(parameter, {})
+    if isinstance(optimizer, torch.optim.SGD) and state.get("momentum_buffer") is not None:
+        # its fused kernel takes momenta of all parameters or of none
+        state["momentum_buffer"] = parameter.new_zeros(tuple(shape))
+    else:
+        optimizer.state.pop(parameter, None)
 
 
 def own_copy(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""PyTorch's fused Transformer encoders read dense weights past the layers that own them."""
+"""PyTorch's Transformer encoders read dense weights past the layers that own them."""
 
 from torch import nn
 
@@ -8,33 +8,31 @@ __all__ = ["leave_shortcuts"]
 
 
 def leave_shortcuts(model: nn.Module) -> None:
-    """Have encoders with tensorized layers call these layers, in eval mode too.
+    """Keep encoders with tensorized layers from looking at the weights of their first layer.
 
     Parameters
     ----------
     model : Module
-        Its ``nn.TransformerEncoderLayer`` and ``nn.TransformerEncoder`` with tensorized layers
-        inside are changed in place.
+        Its ``nn.TransformerEncoder`` with tensorized layers inside are changed in place.
 
     Notes
     -----
-    In eval mode without gradients PyTorch hands ``linear1.weight`` and ``linear2.weight`` to one
-    kernel: quantizers would not be seen, and the weights would be built anew for every call.
+    In eval mode and with a mask of padding they would build the weights of their first layer at
+    every call, to find out whether its sequences could be nested. The fused kernel of the single
+    ``nn.TransformerEncoderLayer`` takes no layer that has hooks, and tensorized ones have one.
 
     Examples
     --------
     >>> from tensoralg.nn import TTLinear
     >>> layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    >>> layer.linear1 = TTLinear(16, 32, rank=4)
-    >>> leave_shortcuts(layer)
-    >>> layer.activation_relu_or_gelu  # PyTorch's own mark of a layer that cannot be fused
-    0
+    >>> model = nn.TransformerEncoder(layer, 2)
+    >>> model.layers[0].linear1 = TTLinear(16, 32, rank=4)
+    >>> leave_shortcuts(model)
+    >>> model.use_nested_tensor
+    False
     """
     for module in model.modules():
-        if not isinstance(module, nn.TransformerEncoderLayer | nn.TransformerEncoder):
-            continue
-        if any(isinstance(part, TensorizedLayer) for part in module.modules()):
-            if isinstance(module, nn.TransformerEncoder):
-                module.use_nested_tensor = False
-            else:
-                module.activation_relu_or_gelu = 0
+        if isinstance(module, nn.TransformerEncoder) and any(
+            isinstance(part, TensorizedLayer) for part in module.modules()
+        ):
+            module.use_nested_tensor = False

@@ -1,7 +1,7 @@
 """What all layers whose weights are tensor trains share: cores, ranks, rounding, state."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from math import prod
 from typing import Any, Self
 
@@ -12,50 +12,20 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.tensor_train_algebra import initial_standard_deviation
 from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.core.tensor_train_shapes import count_parameters
-from tensoralg.nn.core_moments import carry_moments, gradient_maps, own_copy, set_data
+from tensoralg.nn.core_moments import (
+    absorbing_maps,
+    carry_moments,
+    forget_moments,
+    gradient_maps,
+    own_copy,
+    set_data,
+)
 from tensoralg.nn.factor_cache import FactorCache, records_graph
 from tensoralg.nn.fake_quantization import follow_cores
+from tensoralg.nn.parameters import full_precision, listed, resize, stored_list
+from tensoralg.nn.stale_moments import forget_stale_moments
 
-__all__ = ["TensorizedLayer", "copied", "full_precision"]
-
-
-def full_precision(device_type: str) -> AbstractContextManager[Any]:
-    """Switch autocast off for the short products of cores, whose errors would add up.
-
-    Parameters
-    ----------
-    device_type : str
-        Such as "cpu".
-
-    Returns
-    -------
-    context manager
-        One that does nothing where autocast is off.
-    """
-    if torch.is_autocast_enabled(device_type):
-        return torch.autocast(device_type, enabled=False)
-    return nullcontext()
-
-
-def copied(tensor: Tensor) -> nn.Parameter:
-    """Make a parameter of a tensor's values.
-
-    Parameters
-    ----------
-    tensor : Tensor, any shape
-        Not shared with the result.
-
-    Returns
-    -------
-    Parameter, same shape
-        It needs a gradient if the tensor does.
-
-    Examples
-    --------
-    >>> copied(torch.ones(2)).requires_grad
-    False
-    """
-    return nn.Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad)
+__all__ = ["TensorizedLayer"]
 
 
 class TensorizedLayer(nn.Module):
@@ -110,6 +80,8 @@ class TensorizedLayer(nn.Module):
         self.quantizers = None
         self._cache = FactorCache()
         self._learning = False
+        # PyTorch's fused encoder layers read `weight` past layers that have no hooks
+        self.register_forward_pre_hook(_called)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -135,10 +107,10 @@ class TensorizedLayer(nn.Module):
         """Cores of order three with the bonds' factors multiplied in; gradients flow through."""
         cores = [
             core if core.ndim == 3 else core.reshape(core.shape[0], -1, core.shape[-1])
-            for core in _listed(self.cores)
+            for core in listed(self.cores)
         ]
         if self.bonds is not None:
-            for k, bond in enumerate(_listed(self.bonds)):
+            for k, bond in enumerate(listed(self.bonds)):
                 cores[k] = cores[k] * bond
         return cores
 
@@ -148,12 +120,13 @@ class TensorizedLayer(nn.Module):
         *,
         optimizer: torch.optim.Optimizer | None = None,
         maps: Sequence[tuple[Tensor, Tensor]] | None = None,
+        bonds: Sequence[Tensor] | None = None,
     ) -> None:
         """Put other cores, of the same modes and any ranks, in the place of the present ones.
 
         The Parameter objects stay, so optimizers keep their references; gradients are dropped,
-        bonds become ones, quantizers get scales for what has changed (`follow_cores`). A
-        DistributedDataParallel wrapper has to be made anew.
+        quantizers get scales for what has changed (`follow_cores`). A DistributedDataParallel
+        wrapper has to be made anew.
 
         Parameters
         ----------
@@ -163,8 +136,12 @@ class TensorizedLayer(nn.Module):
             Whose moments of the cores follow.
         maps : sequence of pair of Tensor, optional
             For each core L_k and R_k with ``new core = L_k core R_k``, where ``L_{k+1} R_k`` is
-            the identity, as from `round_cores`. Without them the optimizer's moments start anew
-            where a shape has changed.
+            the identity, as from `round_cores` of `train_cores`: with the bonds' factors. Without
+            them the optimizer's moments start anew where a shape has changed.
+        bonds : sequence of Tensor, shapes (r_k,), optional
+            Factors of the inner bonds, for a layer that has some; then `maps` are those of the
+            cores without factors. By default the factors become ones, the cores having taken
+            them in.
 
         Raises
         ------
@@ -176,16 +153,19 @@ class TensorizedLayer(nn.Module):
         with torch.no_grad():
             before = [core.detach() for core in self.train_cores()]
             moved = gradient_maps(maps) if optimizer is not None and maps is not None else None
+            if moved is not None and self.bonds is not None and bonds is None:
+                moved = absorbing_maps(moved, listed(self.bonds))
             for k, (parameter, core) in enumerate(zip(self.cores, cores, strict=True)):
                 shape = (core.shape[0], *parameter.shape[1:-1], core.shape[2])
                 if optimizer is not None:
                     carry_moments(optimizer, parameter, shape, None if moved is None else moved[k])
                 set_data(parameter, own_copy(core.to(parameter).reshape(shape)))
             if self.bonds is not None:
-                for bond, rank in zip(self.bonds, self.ranks[1:-1], strict=True):
-                    if optimizer is not None and bond.shape != (rank,):
-                        optimizer.state.pop(bond, None)
-                    set_data(bond, torch.ones(rank, dtype=bond.dtype, device=bond.device))
+                ones = [torch.ones(rank) for rank in self.ranks[1:-1]]
+                for bond, value in zip(self.bonds, bonds or ones, strict=True):
+                    if optimizer is not None:  # it multiplies other things now
+                        forget_moments(optimizer, bond, value.shape)
+                    set_data(bond, own_copy(value.to(bond)))
             if self.quantizers is not None:
                 follow_cores(self.quantizers, before, self.train_cores())
         self._cores_changed()
@@ -247,10 +227,19 @@ class TensorizedLayer(nn.Module):
             self._cores_changed()
         return self.bonds
 
-    def absorb_bonds(self) -> None:
-        """Multiply the bonds into the cores and take them away; the weight stays the same."""
+    def absorb_bonds(self, *, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Multiply the bonds into the cores and take them away; the weight stays the same.
+
+        Parameters
+        ----------
+        optimizer : torch.optim.Optimizer, optional
+            Whose moments of the cores follow; those of the bonds are forgotten.
+        """
         if self.bonds is not None:
-            self.replace_cores(self.train_cores())
+            cores = [core.detach() for core in self.train_cores()]
+            eyes = [torch.eye(rank).to(cores[0]) for rank in self.ranks]
+            maps = list(pairwise(eyes))
+            self.replace_cores(cores, optimizer=optimizer, maps=maps)
             self.bonds = None
             self._cores_changed()
 
@@ -291,8 +280,8 @@ class TensorizedLayer(nn.Module):
     def _dependencies(self) -> list[Tensor]:
         """All parameters on which merged factors depend."""
         if self.bonds is None:
-            return _listed(self.cores)
-        return [*_listed(self.cores), *_listed(self.bonds)]
+            return listed(self.cores)
+        return [*listed(self.cores), *listed(self.bonds)]
 
     def _may_keep(self) -> bool:
         """Whether merged factors can be kept: eval mode, and no graph is being recorded."""
@@ -357,43 +346,30 @@ class TensorizedLayer(nn.Module):
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         """Give the cores the stored ranks before the values are copied."""
-        stored = self._stored(state_dict, f"{prefix}cores.")
+        stored = stored_list(state_dict, f"{prefix}cores.")
         shapes = [
             (t.shape[0], prod(t.shape[1:-1]), t.shape[-1]) if t.ndim >= 3 else tuple(t.shape)
             for t in stored
         ]
-        bonds = self._stored(state_dict, f"{prefix}bonds.")
+        bonds = stored_list(state_dict, f"{prefix}bonds.")
         fitting = len(stored) == len(self.cores) and all(
             t.shape[1:-1] == core.shape[1:-1] for t, core in zip(stored, self.cores, strict=True)
         )
         if fitting and self._misfit(shapes) is None:
+            before = self.ranks
             for core, value in zip(self.cores, stored, strict=True):
-                _resize(core, value.shape)
+                resize(core, value.shape)
+            if self.ranks != before:
+                forget_stale_moments(self)
             if len(bonds) == len(self.cores) - 1:
                 for bond, value in zip(self.add_bonds(), bonds, strict=True):
-                    _resize(bond, value.shape)
+                    resize(bond, value.shape)
             elif self.bonds is not None:  # reported as missing keys
                 for bond, rank in zip(self.bonds, self.ranks[1:-1], strict=True):
-                    _resize(bond, (rank,))
+                    resize(bond, (rank,))
             self._cores_changed()
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
-    @staticmethod
-    def _stored(state_dict: Mapping[str, Any], prefix: str) -> list[Tensor]:
-        """List the stored tensors ``prefix0``, ``prefix1``, ..."""
-        found: list[Tensor] = []
-        while (value := state_dict.get(f"{prefix}{len(found)}")) is not None:
-            found.append(value)
-        return found
 
-
-def _listed(parameters: nn.ParameterList) -> list[Tensor]:
-    """List parameters, past its slow access unless something stands in their place."""
-    present: list[Tensor] = [p for p in parameters._parameters.values() if p is not None]
-    return present if len(present) == len(parameters) else list(parameters)
-
-
-def _resize(parameter: nn.Parameter, shape: Sequence[int]) -> None:
-    """Give a parameter another shape, as zeros, if it has not got it already."""
-    if tuple(parameter.shape) != tuple(shape):
-        set_data(parameter, parameter.data.new_zeros(tuple(shape)))
+def _called(module: nn.Module, inputs: Any) -> None:
+    """Do nothing: a layer with a hook has to be called."""

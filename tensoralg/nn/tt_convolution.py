@@ -13,7 +13,8 @@ from tensoralg.core.tensor_train_rounding import round_cores
 from tensoralg.core.validation import positive_integer
 from tensoralg.nn.core_products import merge_left
 from tensoralg.nn.layer_shapes import default_ranks
-from tensoralg.nn.tensorized_layer import TensorizedLayer, copied
+from tensoralg.nn.parameters import copied
+from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.weight_train import computing_weight
 
 __all__ = ["TTConvolution"]
@@ -121,8 +122,8 @@ class TTConvolution(TensorizedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """The kernel as that of the dense convolution, computed anew each time."""
-        kernel = merge_left(self.train_cores()).reshape(self.in_channels, -1, self.out_channels)
+        """The kernel as the dense convolution has it, computed anew; quantized if the cores are."""
+        kernel = merge_left(self._forward_cores()).reshape(self.in_channels, -1, self.out_channels)
         shape = (self.out_channels, self.in_channels, *self.kernel_size)
         return kernel.permute(2, 0, 1).reshape(shape)
 

@@ -20,8 +20,9 @@ from tensoralg.nn.lookup import (
     table_root_mean_square,
     whole_table,
 )
+from tensoralg.nn.parameters import full_precision
 from tensoralg.nn.planner import Plan, plan_lookup
-from tensoralg.nn.tensorized_layer import TensorizedLayer, full_precision
+from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.weight_train import table_cores
 
 __all__ = ["TTMEmbedding"]

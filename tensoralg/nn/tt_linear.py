@@ -13,8 +13,9 @@ from tensoralg.core.validation import positive_integer
 from tensoralg.nn.core_products import merge_left, merge_right
 from tensoralg.nn.factor_cache import records_graph
 from tensoralg.nn.layer_shapes import default_ranks, layer_shape
+from tensoralg.nn.parameters import copied
 from tensoralg.nn.planner import Plan, plan_linear
-from tensoralg.nn.tensorized_layer import TensorizedLayer, copied
+from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.weight_train import train_of_weight
 
 __all__ = ["TTLinear"]
@@ -112,8 +113,11 @@ class TTLinear(TensorizedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """The weight as a matrix of shape (out_features, in_features), computed anew each time."""
-        left, right = self._halves(self.train_cores())
+        """The weight, shape (out_features, in_features), computed anew; quantized if the cores are.
+
+        It is what an input is multiplied with.
+        """
+        left, right = self._factor_pair()
         return (left @ right).mT
 
     def reset_parameters(self) -> None:
@@ -135,7 +139,7 @@ class TTLinear(TensorizedLayer):
         Parameters
         ----------
         input : Tensor, shape (..., in_features)
-            Any leading shape: none, and zeros too.
+            Any leading shape: none, and zeros too; a nested tensor of sequences too.
 
         Returns
         -------
@@ -147,6 +151,10 @@ class TTLinear(TensorizedLayer):
         ShapeError
             Another last dimension.
         """
+        if input.is_nested:  # sentences of several lengths, in PyTorch's fused encoders
+            parts = input.unbind()
+            outputs = self(torch.cat(parts)).split([len(part) for part in parts])
+            return torch.nested.as_nested_tensor(list(outputs), layout=input.layout)
         if input.ndim == 0 or input.shape[-1] != self.in_features:
             raise ShapeError(
                 f"input must have shape (..., {self.in_features}); got {tuple(input.shape)}"
@@ -160,7 +168,7 @@ class TTLinear(TensorizedLayer):
         if route == "dense":
             weight = self._factors("weight", lambda: self.weight, keep)
             return functional.linear(input, weight, self.bias)
-        left, right = self._factors("halves", lambda: self._halves(self.train_cores()), keep)
+        left, right = self._factors("halves", self._factor_pair, keep)
         return functional.linear(torch.matmul(input, left), right.mT, self.bias)
 
     def _route(self, input: Tensor, keep: bool) -> str:  # noqa: A002
@@ -200,6 +208,11 @@ class TTLinear(TensorizedLayer):
         left, right = merge_left(cores[:d]), merge_right(cores[d:])
         return left[: self.in_features], right[:, : self.out_features]
 
+    def _factor_pair(self) -> tuple[Tensor, Tensor]:
+        """Return A and B as the forward pass uses them."""
+        left, right = self._halves(self._forward_cores())
+        return self._quantized("left", left), self._quantized("right", right)
+
     def _sequential(self, input: Tensor) -> Tensor:  # noqa: A002
         """Contract the input with one core after the other; best for very few tokens."""
         cores, d = self.train_cores(), len(self.in_shape)
@@ -221,8 +234,7 @@ class TTLinear(TensorizedLayer):
 
     def _quantized_forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Take the halves' route with a quantizer wherever one is present."""
-        left, right = self._halves(self._forward_cores())
-        left, right = self._quantized("left", left), self._quantized("right", right)
+        left, right = self._factor_pair()
         hidden = torch.matmul(self._quantized("input", input), left)
         output = functional.linear(self._quantized("hidden", hidden), right.mT, self.bias)
         return self._quantized("output", output)
