@@ -12,6 +12,7 @@ from tensoralg.core.validation import positive_integer
 from tensoralg.nn.conversion_report import ConversionReport, ConversionRow
 from tensoralg.nn.encoder_shortcuts import leave_shortcuts
 from tensoralg.nn.layer_costs import dense_operations, tensorized_operations
+from tensoralg.nn.module_modes import naming
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.tied_output import TiedOutput
 from tensoralg.nn.tt_convolution import TTConvolution
@@ -100,8 +101,9 @@ def tensorize(
     Raises
     ------
     ValueError
-        Neither `rank` nor `rtol` for a factorisation, an unknown option, or `grams` of a name
-        that is no linear layer. The model is then as it was.
+        Neither `rank` nor `rtol` for a factorisation, an unknown option, `grams` of a name that
+        is no linear layer, or a weight that is not finite, whose layer is named. The model is
+        then as it was.
 
     Examples
     --------
@@ -257,7 +259,8 @@ def _convert(
             return stays("shares a parameter with a layer that stays")
         new[id(layer)] = TiedOutput(shared, layer.bias).train(layer.training)
         return ConversionRow(name, kind, True, size, 0, dense, dense, None, "shares the train")
-    made, why = _replacement(name, layer, options)
+    with naming(name):
+        made, why = _replacement(name, layer, options)
     if made is None:
         return stays(why)
     new[id(layer)] = made

@@ -16,6 +16,13 @@ Measure = Callable[[nn.Module, Any], Tensor]
 
 def _logits(model: nn.Module, batch: Sequence[Any]) -> tuple[Tensor, Tensor]:
     """Return the model's output of all but a batch's last entry, and that entry."""
+    given: object = batch
+    if not isinstance(given, tuple | list) or len(given) < 2:
+        seen = f"{len(given)} entries" if isinstance(given, tuple | list) else type(given).__name__
+        raise TypeError(
+            f"batch must be a tuple or list of the model's inputs, then labels; got {seen}. For "
+            "other batches write the measure, measure(model, batch)"
+        )
     *inputs, labels = batch
     output: Tensor = model(*inputs)
     return output, labels
@@ -35,6 +42,11 @@ def cross_entropy(model: nn.Module, batch: Sequence[Any]) -> Tensor:
     -------
     Tensor, shape ()
         The loss.
+
+    Raises
+    ------
+    TypeError
+        A batch of another kind, such as a dict.
 
     Examples
     --------
@@ -61,6 +73,11 @@ def accuracy(model: nn.Module, batch: Sequence[Any]) -> Tensor:
     -------
     Tensor, shape ()
         From 0 to 1.
+
+    Raises
+    ------
+    TypeError
+        A batch of another kind, such as a dict.
 
     Examples
     --------
@@ -95,6 +112,8 @@ def evaluate(
 
     Raises
     ------
+    TypeError
+        A default measure gets a batch that is no tuple or list.
     ValueError
         No rows.
 

@@ -1,4 +1,4 @@
-"""What is put back afterwards: training flags, and all parts of a model where a change fails."""
+"""Work on the layers of a model: flags and parts that are put back, names in messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["evaluating", "restored_on_error"]
+__all__ = ["evaluating", "naming", "restored_on_error"]
 
 
 @contextmanager
@@ -34,6 +34,30 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, flag in flags:
             module.training = flag
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Put a layer's name before the message of a ValueError.
+
+    Parameters
+    ----------
+    name : str
+        The layer's name in its model; empty for the model itself.
+
+    Examples
+    --------
+    >>> with naming("head"):
+    ...     raise ValueError("no")
+    Traceback (most recent call last):
+    ValueError: layer 'head': no
+    """
+    try:
+        yield
+    except ValueError as error:
+        if not name:
+            raise
+        raise type(error)(f"layer {name!r}: {error}") from error
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """Training with quantizers in place, and the integer codes that come out of it."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from tensoralg.core.errors import PersistenceError
 from tensoralg.nn.bit_packing import check_bits, pack_codes, unpack_codes
 from tensoralg.nn.encoder_shortcuts import leave_shortcuts
 from tensoralg.nn.fake_quantization import FakeQuantize
-from tensoralg.nn.module_modes import evaluating, restored_on_error
+from tensoralg.nn.module_modes import evaluating, naming, restored_on_error
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.training_state import load_checkpoint, save_checkpoint
 from tensoralg.nn.tt_embedding import TTMEmbedding
@@ -89,13 +88,13 @@ def prepare_qat(
     # all scales are found before anything changes: a weight may be NaN
     found = {}
     for name, layer in layers.items():
-        with _naming(name):
+        with naming(name):
             found[name] = _layer_quantizers(layer, bits, activation_bits)
     shared: dict[int, FakeQuantize] = {}  # tied weights keep one quantizer
     chosen = {}
     for name, module in dense.items():
         if dense_bits is not None and id(module.weight) not in shared:
-            with _naming(name):
+            with naming(name):
                 shared[id(module.weight)] = _started(FakeQuantize(dense_bits), module.weight)
         chosen[name] = shared[id(module.weight)]
     with restored_on_error(model):
@@ -129,15 +128,6 @@ def _check_preparable(
         else:
             continue
         raise ValueError(f"layer {name!r}: {reason}")
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Put a layer's name before the message of a ValueError."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"layer {name!r}: {error}") from None
 
 
 def _is_prepared(module: nn.Module) -> bool:

@@ -138,9 +138,12 @@ def fit(
 
     Raises
     ------
+    TypeError
+        The default loss gets a batch that is no tuple or list, or a loss returns no tensor.
     ValueError
-        `data` has no batches, `epochs` is not positive, `autocast` is another dtype, or CUDA
-        graphs are asked for elsewhere.
+        `data` has no batches, `epochs` is not positive, `autocast` is another dtype, CUDA graphs
+        are asked for elsewhere, the loss depends on nothing that is trained, or `optimizer` holds
+        none of the model's parameters (it may be older than the model's layers).
     PersistenceError
         `checkpoint` is no file that can be resumed.
 
@@ -165,6 +168,7 @@ def fit(
         positive_integer("checkpoint_every", checkpoint_every)
     if autocast not in (None, torch.bfloat16):
         raise ValueError(f"autocast must be torch.bfloat16 or None; got {autocast}")
+    _check_optimizer(model, optimizer)
     parts = {"model": model, "optimizer": optimizer}
     parts |= {"schedule": schedule} if schedule is not None else {}
     parts |= {"rank_scheduler": rank_scheduler} if rank_scheduler is not None else {}
@@ -332,7 +336,16 @@ def _gradients(
         context = torch.autocast(device.type, autocast) if autocast is not None else nullcontext()
         with context:
             value = loss(model, batch)
-        return value if penalty is None else penalty(value)
+        value = value if penalty is None else penalty(value)
+        if not isinstance(value, Tensor) or value.ndim:
+            seen = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise TypeError(f"loss must return a tensor of shape (); got {seen}")
+        if not value.requires_grad:
+            raise ValueError(
+                "the loss depends on no parameter that is trained: the model is frozen "
+                "(requires_grad=False everywhere), or loss returns a detached number"
+            )
+        return value
 
     parameters = [p for p in model.parameters() if p.requires_grad]
     if cuda_graphs:
@@ -348,6 +361,18 @@ def _gradients(
         return value.detach()
 
     return eager
+
+
+def _check_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raise where the optimizer cannot train the model."""
+    trained = {id(p) for p in model.parameters() if p.requires_grad}
+    if not trained:
+        raise ValueError("model is frozen: none of its parameters has requires_grad=True")
+    if trained.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(
+            "optimizer holds none of the model's trainable parameters; make it after the model's "
+            "layers were converted or replaced"
+        )
 
 
 def _bar(

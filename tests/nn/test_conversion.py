@@ -288,3 +288,16 @@ def test_a_padding_row_that_was_not_zero_is_reported(zero):
     converted, report = tensorize(model, rank=4)
     assert not converted[0](torch.tensor([3])).any()
     assert ("padding row" in str(report)) is not zero
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(64, 64), nn.Embedding(64, 64), nn.Conv2d(64, 64, 3)])
+def test_a_weight_that_is_not_finite_is_named(layer):
+    with torch.no_grad():
+        layer.weight.view(-1)[3] = float("nan")
+    model = nn.Sequential(nn.Linear(64, 64), nn.ModuleDict({"inner": layer}))
+    before = list(model.modules())
+    with pytest.raises(ValueError, match=r"layer '1\.inner': .* must be finite"):
+        tensorize(model, rank=4)
+    assert list(model.modules()) == before
+    report = tensorize(model, rank=4, initial="random").report
+    assert all(row.converted for row in report.rows)

@@ -288,3 +288,42 @@ def test_graphed_gradients_equal_plain_ones_for_changing_batches_and_shapes():
     weight.data = torch.randn(3)  # replaced, as by a change of ranks
     gradients({"x": torch.randn(4, 3)})
     assert log.count("recorded") == 1
+
+
+@pytest.mark.parametrize("measure", [cross_entropy, accuracy])
+@pytest.mark.parametrize(
+    ("batch", "seen"),
+    [
+        ({"x": torch.zeros(4, 6), "y": torch.zeros(4).long()}, "got dict"),
+        (torch.zeros(2, 6), "got Tensor"),
+        ((torch.zeros(4, 6),), "got 1 entries"),
+    ],
+)
+def test_batches_of_another_kind_are_refused(measure, batch, seen):
+    for call in (
+        lambda: measure(network(), batch),
+        lambda: evaluate(network(), [batch], {"m": measure}),
+    ):
+        with pytest.raises(TypeError, match=f"batch must be a tuple or list .*{seen}"):
+            call()
+    if isinstance(batch, dict):  # a measure of one's own takes them
+        count = {"n": lambda model, b: b["x"].new_tensor(len(b["y"]))}
+        assert evaluate(network(), [batch], count) == {"n": 4.0}
+
+
+def test_what_cannot_be_trained_is_named():
+    batch = torch.zeros(4, 6), torch.zeros(4).long()
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for loss, kind, message in (
+        (lambda m, b: m(b[0]).sum().detach(), ValueError, "depends on no parameter"),
+        (lambda m, b: m(b[0]), TypeError, r"tensor of shape \(\); got shape \(4, 2\)"),
+        (lambda m, b: 1.0, TypeError, r"tensor of shape \(\); got 1.0"),
+    ):
+        with pytest.raises(kind, match=message):
+            fit(model, [batch], optimizer, epochs=1, loss=loss)
+    others = torch.optim.SGD(network().parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="optimizer holds none of the model's"):
+        fit(model, [batch], others, epochs=1)
+    with pytest.raises(ValueError, match="model is frozen"):
+        fit(model.requires_grad_(False), [batch], optimizer, epochs=1)
