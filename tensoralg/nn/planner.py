@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tensoralg.core.tensor_train_shapes import count_parameters
 
-__all__ = ["Plan", "Route", "chain_cost", "plan_linear", "plan_lookup"]
+__all__ = ["Plan", "Route", "chain_cost", "cheapest_plan", "plan_linear", "plan_lookup"]
 
 # floating-point operations that take as long as one number read or written: where routes differ
 # little in operations, the one that touches less memory is faster
@@ -251,15 +251,30 @@ def plan_linear(
     )
     routes = (halves, _sequential_route(in_shape, out_shape, ranks, tokens), dense)
     parameters = count_parameters((*in_shape, *out_shape), ranks)
-    return _cheapest(
+    return cheapest_plan(
         routes, tokens, parameters, rows * columns, cached and factors < rows * columns
     )
 
 
-def _cheapest(
+def cheapest_plan(
     routes: tuple[Route, ...], tokens: int, parameters: int, dense_parameters: int, spare: bool
 ) -> Plan:
-    """Plan the cheapest route; with `spare` none that keeps a dense weight."""
+    """Plan the cheapest route.
+
+    Parameters
+    ----------
+    routes : tuple of Route
+        The last one is the dense one.
+    tokens, parameters, dense_parameters : int
+        As in `Plan`.
+    spare : bool
+        Whether a route that keeps a dense weight is out of the question.
+
+    Returns
+    -------
+    Plan
+        Dense, too, where the cores hold no fewer numbers than the weight.
+    """
     chosen = min(routes, key=lambda route: route.cost).name
     reason = "the cheapest, by operations, memory traffic and number of steps"
     if spare and chosen == "dense":
@@ -327,7 +342,7 @@ def plan_lookup(
         gather, split = min(tables, key=lambda table: table[0].cost)
         routes.insert(0, gather)
     parameters = count_parameters(sizes, ranks)
-    return _cheapest(tuple(routes), tokens, parameters, count * width, cached), split
+    return cheapest_plan(tuple(routes), tokens, parameters, count * width, cached), split
 
 
 def _gather_route(

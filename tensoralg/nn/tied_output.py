@@ -1,9 +1,16 @@
 """An output layer that shares the table of an embedding in tensor-train form."""
 
+from math import prod
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tensoralg.core.errors import ShapeError
+from tensoralg.core.validation import positive_integer
+from tensoralg.nn.factor_cache import records_graph
+from tensoralg.nn.planner import Plan
+from tensoralg.nn.tied_products import plan_tied, times_factors
 from tensoralg.nn.tt_embedding import TTMEmbedding
 
 __all__ = ["TiedOutput"]
@@ -17,7 +24,7 @@ class TiedOutput(nn.Module):
     embedding : TTMEmbedding
         The embedding itself, not a copy: both layers train the same cores.
     bias : Tensor, shape (num_embeddings,), optional
-        A bias; a copy is kept.
+        A bias; a copy is kept, and is trained unless it is a frozen parameter.
 
     Raises
     ------
@@ -28,12 +35,13 @@ class TiedOutput(nn.Module):
 
     Notes
     -----
-    The logits of all rows need the whole table, so it is built for every call in training, and
-    kept in eval mode without gradients.
+    The input is multiplied with the two merged tables of the embedding, one after the other, or
+    with the whole table where that is cheaper (`explain` shows it). In eval mode without
+    gradients the merged tables are kept. Under quantization-aware training these are the
+    quantized tables from which the embedding takes its rows.
 
     Examples
     --------
-    >>> import torch
     >>> table = TTMEmbedding(100, 16, rank=4)
     >>> output = TiedOutput(table)
     >>> output(torch.zeros(3, 16)).shape
@@ -55,7 +63,8 @@ class TiedOutput(nn.Module):
             expected = (embedding.num_embeddings,)
             raise ShapeError(f"bias must have shape {expected}; got {tuple(bias.shape)}")
         else:
-            self.bias = nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
+            learns = bias.requires_grad or not isinstance(bias, nn.Parameter)
+            self.bias = nn.Parameter(bias.detach().clone(), requires_grad=learns)
 
     @property
     def weight(self) -> Tensor:
@@ -78,4 +87,58 @@ class TiedOutput(nn.Module):
         width = self.embedding.embedding_dim
         if input.ndim == 0 or input.shape[-1] != width:
             raise ShapeError(f"input must have shape (..., {width}); got {tuple(input.shape)}")
-        return functional.linear(input, self.embedding.kept_weight(), self.bias)
+        keep = self.embedding._may_keep()
+        # in a recorded graph, for any number of tokens, the whole table
+        plan, split = (None, 1) if records_graph() else self._plan(input.numel() // width, keep)
+        if plan is None or plan.chosen == "dense":
+            return functional.linear(input, self.embedding.kept_weight(), self.bias)
+        logits = self._times_tables(input, split, keep)
+        return logits if self.bias is None else logits + self.bias.to(logits.dtype)
+
+    def _times_tables(self, input: Tensor, split: int, keep: bool) -> Tensor:  # noqa: A002
+        """Multiply with one merged table after the other."""
+        table = self.embedding
+        left, right = table._factors(split, lambda: table._tables(split), keep)
+        shapes, width = (table.row_shape, table.column_shape), prod(table.column_shape)
+        inputs = input.reshape(prod(input.shape[:-1]), table.embedding_dim)
+        if width > table.embedding_dim:
+            inputs = functional.pad(inputs, (0, width - table.embedding_dim))
+        logits = times_factors(inputs, left, right, *shapes, split)[:, : table.num_embeddings]
+        if table.padding_idx is not None:
+            place = torch.tensor([table.padding_idx], device=logits.device)
+            logits = logits.index_fill(1, place, 0.0)
+        return logits.reshape(*input.shape[:-1], table.num_embeddings)
+
+    def _plan(self, tokens: int, keep: bool) -> tuple[Plan, int]:
+        """Plan for a number of inputs; quantizers' scales belong to one pair of tables."""
+        table = self.embedding
+        return plan_tied(
+            table.row_shape,
+            table.column_shape,
+            table.ranks,
+            tokens=tokens,
+            num_embeddings=table.num_embeddings,
+            embedding_dim=table.embedding_dim,
+            cached=keep,
+            split=None if table.quantizers is None else table._recorded_plan[1],
+        )
+
+    def explain(self, tokens: int) -> Plan:
+        """Show how the layer computes its output and what the other way would cost.
+
+        Parameters
+        ----------
+        tokens : int
+            Rows of the input.
+
+        Returns
+        -------
+        Plan
+            Printing it shows a table. In eval mode merging the cores counts nothing.
+
+        Examples
+        --------
+        >>> TiedOutput(TTMEmbedding(30522, 768, rank=32)).explain(64).chosen
+        'factors'
+        """
+        return self._plan(positive_integer("tokens", tokens), not self.training)[0]

@@ -23,6 +23,7 @@ from tensoralg.nn.lookup import (
 from tensoralg.nn.parameters import full_precision
 from tensoralg.nn.planner import Plan, plan_lookup
 from tensoralg.nn.tensorized_layer import TensorizedLayer
+from tensoralg.nn.tied_products import table_of_factors
 from tensoralg.nn.weight_train import table_cores
 
 __all__ = ["TTMEmbedding"]
@@ -112,12 +113,13 @@ class TTMEmbedding(TensorizedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """The table, shape (num_embeddings, embedding_dim), computed anew each time."""
-        return self._table(self.train_cores())
-
-    def _table(self, cores: list[Tensor]) -> Tensor:
-        """Build the table of these cores."""
-        table = whole_table(cores, self.row_shape, self.column_shape)
+        """The table, (num_embeddings, embedding_dim), computed anew; quantized if the cores are."""
+        shapes = self.row_shape, self.column_shape
+        if self.quantizers is None:
+            table = whole_table(self.train_cores(), *shapes)
+        else:  # of the same quantized factors as the rows that are looked up
+            split = self._recorded_plan[1]
+            table = table_of_factors(*self._tables(split), *shapes, split)
         table = table[: self.num_embeddings, : self.embedding_dim]
         if self.padding_idx is None:
             return table
@@ -126,9 +128,8 @@ class TTMEmbedding(TensorizedLayer):
         return table * keep
 
     def kept_weight(self) -> Tensor:
-        """Return `weight`, from quantized cores if they are; kept in eval mode."""
-        keep = self._may_keep()
-        table: Tensor = self._factors("table", lambda: self._table(self._forward_cores()), keep)
+        """Return `weight`; kept in eval mode."""
+        table: Tensor = self._factors("table", lambda: self.weight, self._may_keep())
         return table
 
     def reset_parameters(self) -> None:
@@ -184,6 +185,8 @@ class TTMEmbedding(TensorizedLayer):
         """Compute the rows of ascending, valid numbers; the result takes them in this order."""
         keep = self._may_keep()
         plan, split = self._plan(ids.shape[0], keep)
+        if self.quantizers is not None:  # whose scales belong to one pair of tables
+            split = self._recorded_plan[1]
         rows, slots = self._compute_rows(ids, plan.chosen, split, keep, ids.device.type == "cpu")
         if self.padding_idx is not None:
             place = (ids == self.padding_idx).nonzero().reshape(-1)
