@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from tensoralg.nn.fake_quantization import FakeQuantize
     from tensoralg.nn.planner import Plan, Route
+    from tensoralg.nn.plots import plot_ranks
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
     from tensoralg.nn.rank_scheduler import RankReport, RankScheduler
     from tensoralg.nn.tied_output import TiedOutput
@@ -57,6 +58,7 @@ _HOME = {
     "active_layers": "tensoralg.nn.distillation",
     "distill": "tensoralg.nn.distillation",
     "export_codes": "tensoralg.nn.quantization_aware",
+    "plot_ranks": "tensoralg.nn.plots",
     "prepare_qat": "tensoralg.nn.quantization_aware",
     "soft_label_loss": "tensoralg.nn.distillation",
     "tensorize": "tensoralg.nn.conversion",
@@ -83,6 +85,7 @@ __all__ = [
     "active_layers",
     "distill",
     "export_codes",
+    "plot_ranks",
     "prepare_qat",
     "soft_label_loss",
     "tensorize",

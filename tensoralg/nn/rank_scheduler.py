@@ -166,6 +166,12 @@ class RankScheduler:
         self._roundings = positive_integer("roundings", roundings)
         self._start = self.parameters
         self._calls = 0
+        self._history: list[RankReport] = []
+
+    @property
+    def history(self) -> list[RankReport]:
+        """What all roundings so far did, in order; `plot_ranks` draws it."""
+        return list(self._history)
 
     @property
     def parameters(self) -> int:
@@ -210,6 +216,7 @@ class RankScheduler:
             errors[name] = self._round(layer, limits.get(name))
         ranks = {name: layer.ranks for name, layer in self._layers.items()}
         report = RankReport(ranks, errors, self.parameters)
+        self._history.append(report)
         _logger.info("%s", report)
         return report
 
@@ -238,7 +245,8 @@ class RankScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what `load_state_dict` needs to go on; the ranks are in the model's state."""
-        return {"calls": self._calls, "start": self._start}
+        history = [[r.ranks, r.errors, r.parameters] for r in self._history]
+        return {"calls": self._calls, "start": self._start, "history": history}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a stored state.
@@ -249,6 +257,7 @@ class RankScheduler:
             Of `state_dict`.
         """
         self._calls, self._start = int(state["calls"]), int(state["start"])
+        self._history = [RankReport(*entries) for entries in state.get("history", [])]
 
 
 def _wide(layer: TensorizedLayer) -> list[Tensor]:
