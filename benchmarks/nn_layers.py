@@ -71,7 +71,7 @@ def linear_steps(tokens: int, seed: int, rounds: int) -> dict[str, float]:
     gradient = torch.randn(tokens, OUTPUTS)
     models: dict[str, nn.Module | None] = {"nn.Linear": nn.Linear(INPUTS, OUTPUTS)}
     models |= {f"TTLinear r={r}": TTLinear(INPUTS, OUTPUTS, rank=r) for r in (16, 32, 64, 128)}
-    models["tltorch blocktt r=16"] = peer_linear(16)
+    models |= {f"tltorch blocktt r={r}": peer_linear(r) for r in (16, 32)}
     contestants = {
         name: training_step(model, torch.optim.AdamW(model.parameters()), x, gradient)
         for name, model in models.items()

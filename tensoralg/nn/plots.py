@@ -65,10 +65,14 @@ def plot_ranks(
         )
     panels = 2 if accuracies is None else 3
     figure, axes = new_figure(4.0 * panels, 3.4, panels, sharey=False)
+    from matplotlib.ticker import MaxNLocator  # which new_figure has found installed
+
     sizes, places = [report.parameters for report in found], range(1, len(found) + 1)
     axes[0].plot(places, sizes, color=CYCLE[0], marker="o", markersize=3)
     axes[0].set(xlabel="rounding", ylabel="parameters in the cores", ylim=(0, 1.05 * max(sizes)))
     _draw_layers(axes[1], found)
+    for panel in axes[:2]:
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     if accuracies is not None:
         axes[2].plot(sizes, list(accuracies), color=CYCLE[1], marker="o", markersize=3)
         axes[2].set(xlabel="parameters in the cores", ylabel="accuracy")
