@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from tensoralg.nn import TTLinear, TTMEmbedding
+from tensoralg.nn import TiedOutput, TTLinear, TTMEmbedding
 
 INPUTS, OUTPUTS = 768, 3072
 ROWS, COLUMNS, LOOKUPS = 30522, 768, 4096
@@ -136,6 +136,30 @@ def lookups(seed: int, rounds: int) -> tuple[dict[str, float], dict[str, int]]:
     return times, {name: state_bytes(*pair) for name, pair in pairs.items()}
 
 
+class WholeTable(TiedOutput):
+    """The tied output as it would be without merged tables."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return nn.functional.linear(input, self.weight, self.bias)
+
+
+def tied_outputs(tokens: int, seed: int, rounds: int) -> dict[str, float]:
+    """Milliseconds of a step of every output layer over the vocabulary."""
+    torch.manual_seed(seed)
+    x = torch.randn(tokens, COLUMNS, requires_grad=True)
+    gradient = torch.randn(tokens, ROWS)
+    models: dict[str, nn.Module] = {
+        "nn.Linear": nn.Linear(COLUMNS, ROWS, bias=False),
+        "TiedOutput r=32": TiedOutput(TTMEmbedding(ROWS, COLUMNS, rank=32)),
+        "the same, whole table": WholeTable(TTMEmbedding(ROWS, COLUMNS, rank=32)),
+    }
+    contestants = {
+        name: training_step(model, torch.optim.AdamW(model.parameters()), x, gradient)
+        for name, model in models.items()
+    }
+    return race(contestants, rounds)
+
+
 def initial_sizes(seed: int) -> tuple[float, float]:
     """Smallest and largest ratio of the output's standard deviation to the dense layer's."""
     torch.manual_seed(seed)
@@ -200,6 +224,15 @@ def run(seeds: int = 3, rounds: int = 11) -> str:
     ]
     for line, name in zip(columns([times for times, _ in measured], sparse), sizes, strict=True):
         lines.append(f"{line} {sizes[name] / 2**20:.2f} | {sizes[sparse] / sizes[name]:.0f} |")
+    results = [tied_outputs(64, seed, rounds) for seed in range(seeds)]
+    lines += [
+        "",
+        f"### Logits of {ROWS} rows, 64 tokens, forward + backward + AdamW",
+        "",
+        "| layer | ms | times nn.Linear's speed |",
+        "|---|---|---|",
+        *columns(results, "nn.Linear"),
+    ]
     ranges = [initial_sizes(seed) for seed in range(seeds)]
     low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
     lines += [
