@@ -139,7 +139,7 @@ def lookups(seed: int, rounds: int) -> tuple[dict[str, float], dict[str, int]]:
 class WholeTable(TiedOutput):
     """The tied output as it would be without merged tables."""
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         return nn.functional.linear(input, self.weight, self.bias)
 
 
