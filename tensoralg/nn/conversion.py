@@ -257,8 +257,9 @@ def _convert(
         shared = new.get(id(table))
         if not isinstance(shared, TTMEmbedding):
             return stays("shares a parameter with a layer that stays")
-        new[id(layer)] = TiedOutput(shared, layer.bias).train(layer.training)
-        return ConversionRow(name, kind, True, size, 0, dense, dense, None, "shares the train")
+        output = new[id(layer)] = TiedOutput(shared, layer.bias).train(layer.training)
+        fewer = output.explain(options.tokens).route.operations
+        return ConversionRow(name, kind, True, size, 0, dense, fewer, None, "shares the train")
     with naming(name):
         made, why = _replacement(name, layer, options)
     if made is None:

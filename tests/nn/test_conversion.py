@@ -132,6 +132,8 @@ def test_a_tie_is_kept_by_identity():
     assert isinstance(model.table, TTMEmbedding)
     assert isinstance(model.output, TiedOutput)
     assert model.output.embedding is model.table
+    costs = model.output.explain(512).route.operations
+    assert rows(report)["output"].operations_after == costs
     names = [name for name, _ in model.named_parameters()]
     assert len(names) == len(set(names))
     assert sum(p.numel() for p in model.parameters()) == report.parameters_after
