@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tensoralg.nn.fake_quantization import FakeQuantize
     from tensoralg.nn.planner import Plan, Route
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
+    from tensoralg.nn.quantized_weight import QuantizedWeight, comq
     from tensoralg.nn.rank_scheduler import RankReport, RankScheduler
     from tensoralg.nn.tied_output import TiedOutput
     from tensoralg.nn.transformer import EncoderConfig, TransformerClassifier
@@ -46,6 +47,7 @@ _HOME = {
     "FakeQuantize": "tensoralg.nn.fake_quantization",
     "LayerPair": "tensoralg.nn.distillation",
     "Plan": "tensoralg.nn.planner",
+    "QuantizedWeight": "tensoralg.nn.quantized_weight",
     "RankReport": "tensoralg.nn.rank_scheduler",
     "RankScheduler": "tensoralg.nn.rank_scheduler",
     "Route": "tensoralg.nn.planner",
@@ -55,6 +57,7 @@ _HOME = {
     "TiedOutput": "tensoralg.nn.tied_output",
     "TransformerClassifier": "tensoralg.nn.transformer",
     "active_layers": "tensoralg.nn.distillation",
+    "comq": "tensoralg.nn.quantized_weight",
     "distill": "tensoralg.nn.distillation",
     "export_codes": "tensoralg.nn.quantization_aware",
     "prepare_qat": "tensoralg.nn.quantization_aware",
@@ -72,6 +75,7 @@ __all__ = [
     "FakeQuantize",
     "LayerPair",
     "Plan",
+    "QuantizedWeight",
     "RankReport",
     "RankScheduler",
     "Route",
@@ -81,6 +85,7 @@ __all__ = [
     "TiedOutput",
     "TransformerClassifier",
     "active_layers",
+    "comq",
     "distill",
     "export_codes",
     "prepare_qat",
