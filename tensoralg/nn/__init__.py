@@ -15,6 +15,7 @@ if importlib.util.find_spec("torch") is None:
     )
 
 if TYPE_CHECKING:
+    from tensoralg.nn.calibrator import Calibrator
     from tensoralg.nn.comera_penalty import CoMERAPenalty
     from tensoralg.nn.conversion import tensorize
     from tensoralg.nn.conversion_report import ConversionReport
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 # where each public name lives
 _HOME = {
+    "Calibrator": "tensoralg.nn.calibrator",
     "CoMERAPenalty": "tensoralg.nn.comera_penalty",
     "CodedModel": "tensoralg.nn.quantization_aware",
     "CodedTensor": "tensoralg.nn.quantization_aware",
@@ -66,6 +68,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Calibrator",
     "CoMERAPenalty",
     "CodedModel",
     "CodedTensor",
