@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     )
     from tensoralg.nn.fake_quantization import FakeQuantize
     from tensoralg.nn.planner import Plan, Route
+    from tensoralg.nn.quantization import quantize
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
+    from tensoralg.nn.quantization_report import QuantizationReport
+    from tensoralg.nn.quantized_layers import (
+        QuantizedConvolution,
+        QuantizedEmbedding,
+        QuantizedLinear,
+    )
+    from tensoralg.nn.quantized_train import QuantizedTTLinear
     from tensoralg.nn.quantized_weight import QuantizedWeight, comq
     from tensoralg.nn.rank_scheduler import RankReport, RankScheduler
     from tensoralg.nn.tied_output import TiedOutput
@@ -49,6 +57,11 @@ _HOME = {
     "FakeQuantize": "tensoralg.nn.fake_quantization",
     "LayerPair": "tensoralg.nn.distillation",
     "Plan": "tensoralg.nn.planner",
+    "QuantizationReport": "tensoralg.nn.quantization_report",
+    "QuantizedConvolution": "tensoralg.nn.quantized_layers",
+    "QuantizedEmbedding": "tensoralg.nn.quantized_layers",
+    "QuantizedLinear": "tensoralg.nn.quantized_layers",
+    "QuantizedTTLinear": "tensoralg.nn.quantized_train",
     "QuantizedWeight": "tensoralg.nn.quantized_weight",
     "RankReport": "tensoralg.nn.rank_scheduler",
     "RankScheduler": "tensoralg.nn.rank_scheduler",
@@ -63,6 +76,7 @@ _HOME = {
     "distill": "tensoralg.nn.distillation",
     "export_codes": "tensoralg.nn.quantization_aware",
     "prepare_qat": "tensoralg.nn.quantization_aware",
+    "quantize": "tensoralg.nn.quantization",
     "soft_label_loss": "tensoralg.nn.distillation",
     "tensorize": "tensoralg.nn.conversion",
 }
@@ -78,6 +92,11 @@ __all__ = [
     "FakeQuantize",
     "LayerPair",
     "Plan",
+    "QuantizationReport",
+    "QuantizedConvolution",
+    "QuantizedEmbedding",
+    "QuantizedLinear",
+    "QuantizedTTLinear",
     "QuantizedWeight",
     "RankReport",
     "RankScheduler",
@@ -92,6 +111,7 @@ __all__ = [
     "distill",
     "export_codes",
     "prepare_qat",
+    "quantize",
     "soft_label_loss",
     "tensorize",
     "training",

@@ -154,7 +154,7 @@ def _split_bytes(packed: Tensor, bits: int) -> Tensor:
         return torch.stack(parts, dim=-1).flatten(1)
     kind = torch.int32 if bits == 3 else torch.int64
     octets = torch.nn.functional.pad(packed, (0, -packed.shape[1] % bits)).to(kind)
-    octets = octets.unflatten(1, (octets.shape[1] // bits, bits))
+    octets = octets.reshape(octets.shape[0], octets.shape[1] // bits, bits)
     word = octets[..., 0].clone()
     for place in range(1, bits):
         word |= octets[..., place] << (8 * place)

@@ -76,7 +76,7 @@ class Calibrator:
         exclude: str | Iterable[str] = (),
     ) -> None:
         self._model, self._forward, self._batch_mask = model, forward, mask
-        self._layers = {
+        self._layers: dict[str, nn.Module] = {
             name: layer
             for name, layer in model.named_modules()
             if type(layer) in CALIBRATED and matches(include, name) and not matches(exclude, name)
@@ -89,7 +89,9 @@ class Calibrator:
         self._mask: Tensor | None = None
         self._handles: list[Any] = []
         self._finalizer: Any = None
-        self.reset()
+        self._recent: RecentSums | None = None
+        self._found: dict[str, InputSums | Tensor] = {}
+        self._leaders: dict[str, str] = {}
         self.listen()
 
     @property
@@ -110,13 +112,13 @@ class Calibrator:
     @property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         """Names as `seen` has them; layers that are given one and the same tensor are together."""
-        stages: list[tuple[str, ...]] = []
+        stages: dict[str, tuple[str, ...]] = {}
         for name in self._found:
-            if name in self._joined and stages:
-                stages[-1] += (name,)
-            else:
-                stages.append((name,))
-        return tuple(stages)
+            leader = self._leaders.get(name, name)
+            if self.rows(leader) != self.rows(name):
+                leader = name
+            stages[leader] = (*stages.get(leader, ()), name)
+        return tuple(stages.values())
 
     def rows(self, name: str) -> int:
         """Return how many rows (lookups, patches) a layer was given.
@@ -248,14 +250,22 @@ class Calibrator:
         try:
             with evaluating(self._model), torch.no_grad():
                 for batch in tracked(data, "calibrate", show=progress):
-                    self._run_batch(self._model, batch)
+                    self.run_batch(self._model, batch)
         finally:
             if not listening:
                 self.close()
         return self
 
-    def _run_batch(self, model: nn.Module, batch: Any) -> None:
-        """Run a model on one batch, with the mask that belongs to it."""
+    def run_batch(self, model: nn.Module, batch: Any) -> None:
+        """Run a model on one batch, with the mask that belongs to it.
+
+        Parameters
+        ----------
+        model : Module
+            The one that is listened to, or another that takes the same batches.
+        batch : object
+            As for `run`.
+        """
         device = device_of(model)
         batch = map_tensors(lambda t: t.to(device, non_blocking=True), batch)
         mask = None if self._batch_mask is None else self._batch_mask(batch)
@@ -268,6 +278,11 @@ class Calibrator:
                 model(*batch)
             else:
                 model(batch)
+
+    @property
+    def present_mask(self) -> Tensor | None:
+        """The tokens that count inside of `masked`."""
+        return self._mask
 
     @contextmanager
     def masked(self, mask: Tensor | None) -> Iterator[None]:
@@ -318,9 +333,7 @@ class Calibrator:
 
     def reset(self) -> None:
         """Forget what was collected."""
-        self._found: dict[str, InputSums | Tensor] = {}
-        self._joined: set[str] = set()
-        self._recent: RecentSums | None = None
+        self._found, self._leaders, self._recent = {}, {}, None
 
     def __enter__(self) -> Self:
         return self.listen()
@@ -345,18 +358,21 @@ class Calibrator:
             assert isinstance(before, Tensor)
             before += counts
             return
-        shared = self._recent is not None and self._recent.is_of(layer, x, self._mask)
-        if not shared:
-            self._recent = RecentSums(layer, x, self._mask, input_sums(layer, x.detach(), keep))
-        assert self._recent is not None
-        sums = self._recent.sums
+        recent = self._recent
+        shared = recent is not None and recent.is_of(layer, x, self._mask)
+        if recent is None or not shared:
+            recent = RecentSums(name, layer, x, self._mask, input_sums(layer, x.detach(), keep))
+        self._recent, sums = recent, recent.sums
         if not sums.is_finite():
             self._recent = None
             raise ValueError(f"the input of layer {name!r} has NaN or infinite entries")
+        leader = recent.name if shared else name
         present = self._found.get(name)
         if isinstance(present, InputSums):
             present.add(sums)
+            if self._leaders.get(name, name) != leader:  # not always one and the same input
+                self._leaders.pop(name, None)
         elif sums.rows:
             self._found[name] = InputSums(sums.gram.clone(), sums.total.clone(), sums.rows)
             if shared:
-                self._joined.add(name)
+                self._leaders[name] = leader

@@ -2,18 +2,19 @@
 
 from torch import nn
 
+from tensoralg.nn.quantized_layers import QuantizedLayer
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 
 __all__ = ["leave_shortcuts"]
 
 
 def leave_shortcuts(model: nn.Module) -> None:
-    """Have encoders with tensorized layers call these layers, in eval mode too.
+    """Have encoders with tensorized or quantized layers call these layers, in eval mode too.
 
     Parameters
     ----------
     model : Module
-        Its ``nn.TransformerEncoderLayer`` and ``nn.TransformerEncoder`` with tensorized layers
+        Its ``nn.TransformerEncoderLayer`` and ``nn.TransformerEncoder`` with such layers
         inside are changed in place.
 
     Notes
@@ -33,7 +34,7 @@ def leave_shortcuts(model: nn.Module) -> None:
     for module in model.modules():
         if not isinstance(module, nn.TransformerEncoderLayer | nn.TransformerEncoder):
             continue
-        if any(isinstance(part, TensorizedLayer) for part in module.modules()):
+        if any(isinstance(part, TensorizedLayer | QuantizedLayer) for part in module.modules()):
             if isinstance(module, nn.TransformerEncoder):
                 module.use_nested_tensor = False
             else:

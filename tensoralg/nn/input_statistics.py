@@ -10,7 +10,15 @@ from torch.nn import functional
 
 from tensoralg.core.errors import ShapeError
 
-__all__ = ["Convolution", "InputSums", "input_sums", "input_width", "lookup_counts", "no_sums"]
+__all__ = [
+    "Convolution",
+    "InputSums",
+    "input_rows",
+    "input_sums",
+    "input_width",
+    "lookup_counts",
+    "no_sums",
+]
 
 _CHUNK = 1 << 22  # numbers that are turned into float64 at a time
 _BLOCK = 256  # columns of a block of a symmetric product
@@ -131,16 +139,8 @@ def input_sums(layer: nn.Module, x: Tensor, keep: Tensor | None) -> InputSums:
     ShapeError
         An input of another width.
     """
-    width = input_width(layer)[1]
-    if isinstance(layer, Convolution):
-        chunks = _patches(layer, x)
-    else:
-        if x.ndim == 0 or x.shape[-1] != width:
-            raise ShapeError(f"inputs must have shape (..., {width}); got {tuple(x.shape)}")
-        rows = x.reshape(-1, width) if keep is None else x[keep]
-        chunks = iter(rows[None].split(max(1, _CHUNK // max(1, width)), dim=1))
-    sums = no_sums(layer, x.device)
-    for chunk in chunks:
+    width, sums = input_width(layer)[1], no_sums(layer, x.device)
+    for chunk in input_rows(layer, x, keep):
         wide = chunk.to(sums.gram)
         _add_products(sums.gram, wide)
         sums.total += wide.sum(dim=1)
@@ -149,6 +149,43 @@ def input_sums(layer: nn.Module, x: Tensor, keep: Tensor | None) -> InputSums:
         stop = min(start + _BLOCK, width)
         sums.gram[:, stop:, start:stop] = sums.gram[:, start:stop, stop:].mT
     return sums
+
+
+def input_rows(layer: nn.Module, x: Tensor, keep: Tensor | None) -> Iterator[Tensor]:
+    """Yield the rows that a layer multiplies with its weight, some at a time.
+
+    Parameters
+    ----------
+    layer : Module
+        A linear layer, dense or a tensor train, or a convolution.
+    x : Tensor
+        Its input.
+    keep : Tensor of bool, optional
+        As for `input_sums`.
+
+    Yields
+    ------
+    Tensor, shape (groups, m, n)
+        Inputs, or patches of images.
+
+    Raises
+    ------
+    ShapeError
+        An input of another width.
+
+    Examples
+    --------
+    >>> [rows.shape for rows in input_rows(nn.Conv1d(2, 3, 2), torch.ones(4, 2, 5), None)]
+    [torch.Size([1, 16, 4])]
+    """
+    if isinstance(layer, Convolution):
+        yield from _patches(layer, x)
+        return
+    width = input_width(layer)[1]
+    if x.ndim == 0 or x.shape[-1] != width:
+        raise ShapeError(f"inputs must have shape (..., {width}); got {tuple(x.shape)}")
+    rows = x.reshape(-1, width) if keep is None else x[keep]
+    yield from torch.split(rows[None], max(1, _CHUNK // max(1, width)), dim=1)
 
 
 def _add_products(gram: Tensor, rows: Tensor) -> None:
@@ -168,13 +205,14 @@ def _patches(layer: Convolution, x: Tensor) -> Iterator[Tensor]:
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     positions = max(1, prod(images.shape[2:]))
     step = max(1, _CHUNK // max(1, groups * width * positions))
-    for some in images.split(step):
+    for some in torch.split(images, step):
         patches = functional.pad(some, border, mode=mode) if any(border) else some
         for k in range(d):
             reach = (layer.kernel_size[k] - 1) * layer.dilation[k] + 1
             patches = patches.unfold(2 + k, reach, layer.stride[k])[..., :: layer.dilation[k]]
         # (images, channels, positions.., kernel..), ordered as the kernel's entries are
-        patches = patches.unflatten(1, (groups, layer.in_channels // groups))
+        sizes = (len(some), groups, layer.in_channels // groups)
+        patches = patches.reshape(*sizes, *patches.shape[2:])
         order = (1, 0, *range(3, 3 + d), 2, *range(3 + d, 3 + 2 * d))
         yield patches.permute(order).reshape(groups, -1, width)
 

@@ -64,8 +64,10 @@ class RecentSums:
 
     Parameters
     ----------
+    name : str
+        Of the layer that was given the input first.
     layer : Module
-        That was given the input.
+        That layer.
     x : Tensor
         The input; referred to weakly.
     mask : Tensor of bool or None
@@ -78,12 +80,15 @@ class RecentSums:
     >>> import torch
     >>> from tensoralg.nn.input_statistics import input_sums
     >>> query, key, x = nn.Linear(2, 2), nn.Linear(2, 3), torch.ones(4, 2)
-    >>> recent = RecentSums(query, x, None, input_sums(query, x, None))
+    >>> recent = RecentSums("query", query, x, None, input_sums(query, x, None))
     >>> recent.is_of(key, x, None), recent.is_of(key, x.clone(), None)
     (True, False)
     """
 
-    def __init__(self, layer: nn.Module, x: Tensor, mask: Tensor | None, sums: InputSums) -> None:
+    def __init__(
+        self, name: str, layer: nn.Module, x: Tensor, mask: Tensor | None, sums: InputSums
+    ) -> None:
+        self.name = name
         self._input = weakref.ref(x)
         self._state = self._describe(layer, x, mask)
         self.sums = sums

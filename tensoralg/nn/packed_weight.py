@@ -198,18 +198,19 @@ class PackedWeight(nn.Module):
             return (values if zero is None else values - zero.to(scale.dtype)) * scale
         columns, size = self.columns, self.group_size
         padded = nn.functional.pad(codes, (0, scale.shape[1] * size - columns))
-        values = padded.unflatten(1, (scale.shape[1], size)).to(scale.dtype)
+        values = padded.reshape(len(codes), scale.shape[1], size).to(scale.dtype)
         if zero is not None:
             values = values - zero.to(scale.dtype)[:, :, None]
-        return (values * scale[:, :, None]).flatten(1)[:, :columns]
+        whole: Tensor = (values * scale[:, :, None]).flatten(1)
+        return whole[:, :columns]
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         """Take over the stored bits, groups and zero points before the values are copied."""
         layout, scale = state_dict.get(f"{prefix}layout"), state_dict.get(f"{prefix}scale")
-        packed, zero = state_dict.get(f"{prefix}packed"), state_dict.get(f"{prefix}zero_point")
-        if layout is not None and scale is not None and packed is not None:
+        zero = state_dict.get(f"{prefix}zero_point")
+        if layout is not None and scale is not None:
             rows, columns, bits, size = (int(value) for value in layout)
             if (rows, columns) != self.shape:
                 raise ShapeError(
@@ -218,13 +219,12 @@ class PackedWeight(nn.Module):
                 )
             check_bits(bits)
             self.bits, self.group_size = bits, size
-            self.packed = self.packed.new_zeros(packed.shape)
-            self.scale = self.scale.new_ones(scale.shape)
-            device = self.packed.device
-            self.zero_point = (
-                None if zero is None else torch.zeros(zero.shape, dtype=torch.int8, device=device)
-            )
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[arg-type]
+            # what does not fit these shapes is then refused as every other buffer is
+            steps = (1 if scale.shape[0] == 1 else rows, -(-columns // max(size, 1)))
+            self.packed = self.packed.new_zeros(rows, -(-columns * bits // 8))
+            self.scale = self.scale.new_ones(steps)
+            self.zero_point = None if zero is None else self.packed.new_zeros(steps).char()
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def extra_repr(self) -> str:
         """Text for ``repr``."""
