@@ -15,6 +15,7 @@ if importlib.util.find_spec("torch") is None:
     )
 
 if TYPE_CHECKING:
+    from tensoralg.nn.bit_allocation import BitAllocation, allocate_bits
     from tensoralg.nn.calibrator import Calibrator
     from tensoralg.nn.comera_penalty import CoMERAPenalty
     from tensoralg.nn.conversion import tensorize
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         QuantizedEmbedding,
         QuantizedLinear,
     )
+    from tensoralg.nn.quantized_state import load_quantized
     from tensoralg.nn.quantized_train import QuantizedTTLinear
     from tensoralg.nn.quantized_weight import QuantizedWeight, comq
     from tensoralg.nn.rank_scheduler import RankReport, RankScheduler
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 # where each public name lives
 _HOME = {
+    "BitAllocation": "tensoralg.nn.bit_allocation",
     "Calibrator": "tensoralg.nn.calibrator",
     "CoMERAPenalty": "tensoralg.nn.comera_penalty",
     "CodedModel": "tensoralg.nn.quantization_aware",
@@ -72,9 +75,11 @@ _HOME = {
     "TiedOutput": "tensoralg.nn.tied_output",
     "TransformerClassifier": "tensoralg.nn.transformer",
     "active_layers": "tensoralg.nn.distillation",
+    "allocate_bits": "tensoralg.nn.bit_allocation",
     "comq": "tensoralg.nn.quantized_weight",
     "distill": "tensoralg.nn.distillation",
     "export_codes": "tensoralg.nn.quantization_aware",
+    "load_quantized": "tensoralg.nn.quantized_state",
     "prepare_qat": "tensoralg.nn.quantization_aware",
     "quantize": "tensoralg.nn.quantization",
     "soft_label_loss": "tensoralg.nn.distillation",
@@ -82,6 +87,7 @@ _HOME = {
 }
 
 __all__ = [
+    "BitAllocation",
     "Calibrator",
     "CoMERAPenalty",
     "CodedModel",
@@ -107,9 +113,11 @@ __all__ = [
     "TiedOutput",
     "TransformerClassifier",
     "active_layers",
+    "allocate_bits",
     "comq",
     "distill",
     "export_codes",
+    "load_quantized",
     "prepare_qat",
     "quantize",
     "soft_label_loss",

@@ -9,10 +9,13 @@ from torch import Tensor, nn
 
 from tensoralg.nn.calibrator import Calibrator
 from tensoralg.nn.encoder_shortcuts import leave_shortcuts
+from tensoralg.nn.grid_options import GridOptions
+from tensoralg.nn.input_moments import InputMoments
 from tensoralg.nn.packed_weight import PackedWeight
 from tensoralg.nn.progress import tracked
 from tensoralg.nn.quantization_report import UNSEEN, QuantizationReport, QuantizationRow
 from tensoralg.nn.quantization_units import (
+    Choice,
     QuantizationUnit,
     checked_bits,
     choose_bits,
@@ -26,28 +29,26 @@ from tensoralg.nn.sequential_inputs import MatchedInputs
 from tensoralg.nn.tt_linear import TTLinear
 from tensoralg.nn.weight_quantization import (
     FittedWeight,
-    GridOptions,
-    InputMoments,
     fit_table,
     fit_tied,
     fit_weight,
 )
 from tensoralg.nn.weight_train import computing_weight
 
-__all__ = ["quantize"]
+__all__ = ["quantize", "quantize_unit"]
 
 
 def quantize(
     model: nn.Module,
     calibrator: Calibrator,
-    bits: int | Mapping[str, int | None],
+    bits: Choice | Mapping[str, Choice],
     *,
     sweeps: int = 4,
     init: Literal["gptq", "nearest"] = "gptq",
     scale: Literal["channel", "layer"] = "channel",
     group_size: int | None = None,
     order: Literal["greedy", "cyclic"] = "greedy",
-    symmetric: bool = True,
+    symmetric: bool = False,
     correct_bias: bool = True,
     include: str | Iterable[str] = "*",
     exclude: str | Iterable[str] = (),
@@ -67,11 +68,14 @@ def quantize(
         Changed in place. It may be a copy of the one that the calibrator listened to.
     calibrator : Calibrator
         With data; it stops listening.
-    bits : int or mapping of str to int or None
+    bits : int, pair of int, None, or a mapping of str to these
         2 to 8, for all layers or by patterns of their names, the first that fits; layers without
-        one stay, as do those with None. `allocate_bits` makes such a mapping.
+        one stay, as do those with None. A pair is bits and rank: a linear layer is then factorised
+        first, in the metric of its outputs, and becomes a `QuantizedTTLinear` of two cores.
+        `allocate_bits` makes such a mapping.
     sweeps, init, scale, group_size, order, symmetric
-        As for `comq`. One scale for a layer is one for each group of a convolution.
+        As for `comq`; grids are asymmetric by default. One scale for a layer is one for each
+        group of a convolution and for each core of a train.
     correct_bias : bool, default True
         Whether a layer's bias makes up for the mean error of its outputs; the codes are then
         fitted to what is left, by the centred Gram matrix.
@@ -117,7 +121,7 @@ def quantize(
     >>> calibrator = Calibrator(model).run([torch.randn(64, 16)])
     >>> report = quantize(model, calibrator, 4)
     >>> type(model[0]).__name__, report.bytes_before, report.bytes_after
-    ('QuantizedLinear', 2704, 608)
+    ('QuantizedLinear', 2704, 644)
     """
     options = GridOptions(sweeps, init, scale, group_size, order, symmetric, correct_bias)
     if data is not None and iter(data) is data:
@@ -143,7 +147,7 @@ def quantize(
     new: dict[int, nn.Module] = {}
     try:
         for unit in tracked(quantized, "quantize", show=progress):
-            made = _quantize_unit(unit, calibrator, matched, options, rows)
+            made = quantize_unit(unit, calibrator, matched, options, rows)
             new |= made
             if matched is not None:  # what comes later is given this layer's new outputs
                 replace_modules(model, made)
@@ -173,24 +177,48 @@ def _staying(name: str, layer: nn.Module, reason: str) -> QuantizationRow:
     return QuantizationRow(name, type(layer).__name__, None, None, None, size, size, 0.0, reason)
 
 
-def _quantize_unit(
+def quantize_unit(
     unit: QuantizationUnit,
     calibrator: Calibrator,
     matched: MatchedInputs | None,
     options: GridOptions,
     rows: dict[str, QuantizationRow],
 ) -> dict[int, nn.Module]:
-    """Quantize layers with one weight; the new ones by the ids of the old ones."""
+    """Quantize layers with one weight.
+
+    Parameters
+    ----------
+    unit : QuantizationUnit
+        The layers, with bits.
+    calibrator : Calibrator
+        That saw data.
+    matched : MatchedInputs or None
+        Of sequential quantization.
+    options : GridOptions
+        How.
+    rows : dict of str to QuantizationRow
+        What became of each layer is put here.
+
+    Returns
+    -------
+    dict of int to Module
+        The new layers by the ids of the old ones.
+    """
     start = time.perf_counter()
     assert unit.bits is not None
     name, layer = next(iter(unit.layers.items()))
     size = unit.weight.numel() * unit.weight.element_size()
-    if isinstance(layer, TTLinear):
-        size = sum(core.numel() * core.element_size() for core in layer.cores)
+    if isinstance(layer, TTLinear) or unit.rank is not None:
         moments = _moments(name, calibrator, matched)
-        made, fitting = quantized_train(layer, moments, unit.bits, options)
+        if isinstance(layer, TTLinear):
+            size = sum(core.numel() * core.element_size() for core in layer.cores)
+            made, fitting = quantized_train(layer, moments, unit.bits, options)
+        else:
+            factors = _factorised(layer, moments, unit.rank, options)
+            made, fitting = quantized_train(factors, moments, unit.bits, options, unit.weight)
         seconds = time.perf_counter() - start
-        note = "" if calibrator.rows(name) else UNSEEN
+        notes = (UNSEEN if not calibrator.rows(name) else "", f"ranks {made.ranks[1:-1]}")
+        note = "; ".join(filter(None, notes))
         errors, sizes = (fitting.error, fitting.nearest_error), (size, made.size_bytes)
         kind = type(layer).__name__
         rows[name] = QuantizationRow(name, kind, unit.bits, *errors, *sizes, seconds, note)
@@ -222,6 +250,16 @@ def _quantize_unit(
             note,
         )
     return new
+
+
+def _factorised(
+    layer: nn.Module, moments: InputMoments, rank: int | None, options: GridOptions
+) -> TTLinear:
+    """Write a linear layer as a product of two factors, best for its outputs."""
+    assert isinstance(layer, nn.Linear)
+    centring = layer.bias is not None and options.correct_bias and moments.rows > 0
+    gram = (moments.centred() if centring else moments).gram[0]
+    return TTLinear.from_linear(layer, rank=rank, gram=gram, in_shape=1, out_shape=1)
 
 
 def _moments(name: str, calibrator: Calibrator, matched: MatchedInputs | None) -> InputMoments:

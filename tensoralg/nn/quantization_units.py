@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from tensoralg.core.errors import ShapeError
+from tensoralg.core.validation import positive_integer
 from tensoralg.nn.bit_packing import check_bits
 from tensoralg.nn.calibrator import CALIBRATED, Calibrator
 from tensoralg.nn.input_statistics import Convolution, input_width
@@ -20,6 +21,7 @@ from tensoralg.nn.quantized_layers import (
 from tensoralg.nn.tt_linear import TTLinear
 
 __all__ = [
+    "Choice",
     "QuantizationUnit",
     "checked_bits",
     "choose_bits",
@@ -28,6 +30,9 @@ __all__ = [
     "packed_layer",
     "replace_modules",
 ]
+
+# bits of a layer, bits and rank of its factors, or None: it stays
+Choice = int | tuple[int, int] | None
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -42,6 +47,8 @@ class QuantizationUnit:
         By name; several where they are tied.
     bits : int or None
         None where they stay.
+    rank : int or None
+        Of the factors that a linear layer becomes; None where it stays a matrix.
     reason : str
         Why they stay.
 
@@ -54,6 +61,7 @@ class QuantizationUnit:
 
     layers: dict[str, nn.Module] = field(default_factory=dict)
     bits: int | None = None
+    rank: int | None = None
     reason: str = ""
 
     @property
@@ -67,6 +75,11 @@ class QuantizationUnit:
         return len(self.layers) > 1
 
     @property
+    def is_linear(self) -> bool:
+        """Whether the weight is that of a dense linear layer."""
+        return type(next(iter(self.layers.values()))) is nn.Linear
+
+    @property
     def weight(self) -> Tensor:
         """The dense weight; that of a tensor train is computed."""
         weight = next(iter(self.layers.values())).weight
@@ -74,32 +87,37 @@ class QuantizationUnit:
         return weight.detach()
 
 
-def checked_bits(bits: int | Mapping[str, int | None]) -> dict[str, int | None]:
+def checked_bits(bits: Choice | Mapping[str, Choice]) -> dict[str, Choice]:
     """Check numbers of bits and return them by patterns of names.
 
     Parameters
     ----------
-    bits : int or mapping of str to int or None
-        For all layers, or by patterns.
+    bits : int, pair of int, None, or a mapping of str to these
+        For all layers, or by patterns; a pair is bits and rank.
 
     Returns
     -------
-    dict of str to int or None
+    dict
         By patterns.
 
     Raises
     ------
     ValueError
-        Another number than 2 to 8.
+        Another number of bits than 2 to 8, or a rank below 1.
 
     Examples
     --------
     >>> checked_bits(4)
     {'*': 4}
     """
-    chosen: dict[str, int | None] = dict(bits) if isinstance(bits, Mapping) else {"*": bits}
+    chosen: dict[str, Choice] = dict(bits) if isinstance(bits, Mapping) else {"*": bits}
     for value in chosen.values():
-        if value is not None:
+        if isinstance(value, tuple):
+            if len(value) != 2:
+                raise ValueError(f"bits must be a number or a pair of bits and rank; got {value!r}")
+            positive_integer("rank", value[1])
+            check_bits(value[0])
+        elif value is not None:
             check_bits(value)
     return chosen
 
@@ -168,7 +186,7 @@ def _reason_to_stay(layer: nn.Module) -> str:
 def choose_bits(
     unit: QuantizationUnit,
     calibrator: Calibrator,
-    bits: Mapping[str, int | None],
+    bits: Mapping[str, Choice],
     include: str | Iterable[str],
     exclude: str | Iterable[str],
 ) -> None:
@@ -180,8 +198,8 @@ def choose_bits(
         Is changed.
     calibrator : Calibrator
         That listened to its layers.
-    bits : mapping of str to int or None
-        By patterns of names; the first that fits.
+    bits : mapping of str to int, pair of int or None
+        By patterns of names; the first that fits. A pair is bits and rank.
     include, exclude : str or iterable of str
         Patterns of names.
 
@@ -189,6 +207,8 @@ def choose_bits(
     ------
     ShapeError
         The calibrator listened to layers of other sizes.
+    ValueError
+        A rank for what is no linear layer.
     """
     if unit.reason:
         return
@@ -198,9 +218,18 @@ def choose_bits(
     if any(name not in calibrator.names for name in unit.layers):
         unit.reason = "the calibrator does not listen to it"
         return
-    found = [value for name in unit.layers for key, value in bits.items() if matches(key, name)]
-    unit.bits = found[0] if found else None
-    unit.reason = "" if unit.bits is not None else "no bits chosen"
+    found = [
+        value
+        for name in unit.layers
+        for key, value in bits.items()
+        if key == name or matches(key, name)
+    ]
+    if not found or found[0] is None:
+        unit.reason = "no bits chosen"
+        return
+    unit.bits, unit.rank = found[0] if isinstance(found[0], tuple) else (found[0], None)
+    if unit.rank is not None and (unit.is_tied or not unit.is_linear):
+        raise ValueError(f"bits has a rank for {unit.name!r}, which is no linear layer of its own")
     for name, layer in unit.layers.items():
         expected: tuple[int, ...]
         if isinstance(layer, nn.Embedding):

@@ -9,6 +9,8 @@ from torch.nn import functional
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.nn.core_products import merge_left, merge_right
+from tensoralg.nn.grid_options import GridOptions
+from tensoralg.nn.input_moments import InputMoments, moved_weight
 from tensoralg.nn.packed_weight import PackedWeight
 from tensoralg.nn.quantized_layers import QuantizedLayer
 from tensoralg.nn.tensorized_layer import full_precision
@@ -21,10 +23,7 @@ from tensoralg.nn.train_quantization import (
 from tensoralg.nn.tt_linear import TTLinear
 from tensoralg.nn.weight_quantization import (
     FittedWeight,
-    GridOptions,
-    InputMoments,
     judged,
-    moved_weight,
 )
 
 __all__ = ["QuantizedTTLinear", "quantized_train"]
@@ -134,7 +133,11 @@ class QuantizedTTLinear(QuantizedLayer):
 
 
 def quantized_train(
-    layer: TTLinear, moments: InputMoments, bits: int, options: GridOptions
+    layer: TTLinear,
+    moments: InputMoments,
+    bits: int,
+    options: GridOptions,
+    weight: Tensor | None = None,
 ) -> tuple[QuantizedTTLinear, FittedWeight]:
     """Quantize a tensor-train layer, core after core.
 
@@ -148,6 +151,8 @@ def quantized_train(
         2 to 8, of every core.
     options : GridOptions
         How.
+    weight : Tensor, shape (out_features, in_features), optional
+        What the quantized train is to come near to; the layer's own weight by default.
 
     Returns
     -------
@@ -169,7 +174,7 @@ def quantized_train(
     centring = layer.bias is not None and options.correct_bias and moments.rows > 0
     used = moments.centred() if centring else moments
     cores = [core.detach().double() for core in layer.train_cores()]
-    weight = layer.weight.detach().double()
+    weight = (layer.weight if weight is None else weight).detach().double()
     gram = padded_gram(used.gram[0].to(weight.device), prod(layer.in_shape))
     target = weight if used.is_own else moved_weight(weight[None], used)[0]
     rows, columns = prod(layer.in_shape), prod(layer.out_shape)

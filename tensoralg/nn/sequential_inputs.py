@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from tensoralg.nn.calibrator import Calibrator
+from tensoralg.nn.input_moments import InputMoments
 from tensoralg.nn.input_statistics import input_rows, no_sums
 from tensoralg.nn.layer_listening import fitting_mask
 from tensoralg.nn.module_modes import evaluating
-from tensoralg.nn.weight_quantization import InputMoments
 
 __all__ = ["MatchedInputs"]
 

@@ -16,8 +16,8 @@ from torch.nn import functional
 from tensoralg.core.tensor_train_algebra import right_orthogonalize
 from tensoralg.core.tensor_train_decomposition import dense_to_cores
 from tensoralg.nn.core_products import merge_left, merge_right
+from tensoralg.nn.grid_options import GridOptions
 from tensoralg.nn.quantized_weight import QuantizedWeight
-from tensoralg.nn.weight_quantization import GridOptions
 
 __all__ = ["CodedCore", "fit_cores", "matrix_to_core", "nearest_cores", "padded_gram"]
 

@@ -2,199 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tensoralg.core.validation import nonnegative_integer
-from tensoralg.nn.input_statistics import InputSums
-from tensoralg.nn.quantized_weight import QuantizedWeight, comq
-from tensoralg.solvers.quantization_grid import check_grid_options, minmax_grid
+from tensoralg.nn.grid_options import GridOptions
+from tensoralg.nn.input_moments import InputMoments, moved_weight
+from tensoralg.nn.quantized_weight import QuantizedWeight
 
-__all__ = [
-    "FittedWeight",
-    "GridOptions",
-    "InputMoments",
-    "fit_table",
-    "fit_tied",
-    "fit_weight",
-    "judged",
-    "moved_weight",
-]
-
-# of the mean square of the inputs: how far targets may move where there is hardly any data
-_DAMPING = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class GridOptions:
-    """How codes are found; the first six are those of `comq`.
-
-    Parameters
-    ----------
-    sweeps : int
-        Passes over all entries.
-    init : {"gptq", "nearest"}
-        The start.
-    scale : {"channel", "layer"}
-        How many steps there are.
-    group_size : int or None
-        Columns per step.
-    order : {"greedy", "cyclic"}
-        Of the entries.
-    symmetric : bool
-        Whether the zero point is code 0.
-    correct_bias : bool
-        Whether a bias makes up for the mean error of the outputs.
-
-    Raises
-    ------
-    ValueError
-        Another option than these.
-
-    Examples
-    --------
-    >>> GridOptions().sweeps
-    4
-    """
-
-    sweeps: int = 4
-    init: Literal["gptq", "nearest"] = "gptq"
-    scale: Literal["channel", "layer"] = "channel"
-    group_size: int | None = None
-    order: Literal["greedy", "cyclic"] = "greedy"
-    symmetric: bool = True
-    correct_bias: bool = True
-
-    def __post_init__(self) -> None:
-        nonnegative_integer("sweeps", self.sweeps)
-        check_grid_options(self.scale, self.group_size, 1)
-        for name, value, accepted in (
-            ("init", self.init, ("gptq", "nearest")),
-            ("order", self.order, ("greedy", "cyclic")),
-        ):
-            if value not in accepted:
-                raise ValueError(f"{name} must be one of {accepted}; got {value!r}")
-
-    def codes(self, weight: Tensor, gram: Tensor, bits: int) -> QuantizedWeight:
-        """Find codes under a Gram matrix.
-
-        Parameters
-        ----------
-        weight : Tensor, shape (out, n)
-            The weight.
-        gram : Tensor, shape (n, n)
-            Of the inputs.
-        bits : int
-            2 to 8.
-
-        Returns
-        -------
-        QuantizedWeight
-            The codes.
-        """
-        return comq(
-            weight,
-            gram,
-            bits,
-            sweeps=self.sweeps,
-            init=self.init,
-            scale=self.scale,
-            group_size=self.group_size,
-            order=self.order,
-            symmetric=self.symmetric,
-        )
-
-    def nearest(self, weight: Tensor, bits: int) -> Tensor:
-        """Round to the nearest values of the grid over the weight's range.
-
-        Parameters
-        ----------
-        weight : Tensor, shape (out, n)
-            The weight.
-        bits : int
-            2 to 8.
-
-        Returns
-        -------
-        Tensor of float64, shape (out, n)
-            The values.
-        """
-        array = weight.detach().double().cpu().numpy()
-        grid = minmax_grid(
-            array, bits, scale=self.scale, symmetric=self.symmetric, group_size=self.group_size
-        )
-        return torch.from_numpy(grid.dequantize(grid.nearest(array))).to(weight.device)
-
-
-@dataclass(frozen=True, slots=True)
-class InputMoments:
-    """Moments of a layer's inputs X' and of the inputs X whose outputs are wanted.
-
-    Parameters
-    ----------
-    gram, wanted : Tensor of float64, shape (groups, n, n)
-        ``X'^T X'`` and ``X^T X``.
-    cross : Tensor of float64, shape (groups, n, n)
-        ``X'^T X``.
-    mean, wanted_mean : Tensor of float64, shape (groups, n)
-        Means of the rows.
-    rows : int
-        How many.
-
-    Examples
-    --------
-    >>> sums = InputSums(torch.ones(1, 1, 1).double(), torch.ones(1, 1).double(), 1)
-    >>> InputMoments.of(sums).mean.item()
-    1.0
-    """
-
-    gram: Tensor
-    wanted: Tensor
-    cross: Tensor
-    mean: Tensor
-    wanted_mean: Tensor
-    rows: int
-
-    @classmethod
-    def of(cls, sums: InputSums) -> "InputMoments":
-        """Take the layer's own inputs for those whose outputs are wanted.
-
-        Parameters
-        ----------
-        sums : InputSums
-            Of a calibrator.
-
-        Returns
-        -------
-        InputMoments
-            Where there are no rows, those of white inputs: the weight's own error counts.
-        """
-        if not sums.rows:
-            eye = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
-            gram, mean = eye.expand_as(sums.gram), torch.zeros_like(sums.total)
-            return cls(gram, gram, gram, mean, mean, 0)
-        mean = sums.total / sums.rows
-        return cls(sums.gram, sums.gram, sums.gram, mean, mean, sums.rows)
-
-    @property
-    def is_own(self) -> bool:
-        """Whether X' and X are the same."""
-        return self.gram is self.cross
-
-    def centred(self) -> "InputMoments":
-        """Return the moments of inputs whose means were taken away."""
-
-        def without(gram: Tensor, left: Tensor, right: Tensor) -> Tensor:
-            return gram - self.rows * left[:, :, None] * right[:, None, :]
-
-        zero, gram = torch.zeros_like(self.mean), without(self.gram, self.mean, self.mean)
-        if self.is_own:
-            return InputMoments(gram, gram, gram, zero, zero, self.rows)
-        wanted = without(self.wanted, self.wanted_mean, self.wanted_mean)
-        cross = without(self.cross, self.mean, self.wanted_mean)
-        return InputMoments(gram, wanted, cross, zero, zero, self.rows)
+__all__ = ["FittedWeight", "fit_table", "fit_tied", "fit_weight", "judged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +65,7 @@ def fit_weight(
 
     Examples
     --------
+    >>> from tensoralg.nn.input_statistics import InputSums
     >>> moments = InputMoments.of(InputSums(torch.eye(2)[None].double(), torch.zeros(1, 2), 2))
     >>> weight = torch.tensor([[1.0, -0.5], [0.25, 0.0]])
     >>> fit_weight(weight, moments, 8, GridOptions(), bias=False).error < 0.01
@@ -301,36 +118,6 @@ def judged(
         _relative(_distance(wide, value, used), whole),
         _relative(_distance(wide, nearest, moments), whole),
     )
-
-
-def moved_weight(weight: Tensor, moments: InputMoments) -> Tensor:
-    """Return the weight that gives the wanted outputs best, as far as there are data.
-
-    Parameters
-    ----------
-    weight : Tensor of float64, shape (groups, out, n)
-        For the inputs X.
-    moments : InputMoments
-        Of X and of the inputs X' that the layer is given.
-
-    Returns
-    -------
-    Tensor of float64, same shape
-        For the inputs X'.
-
-    Examples
-    --------
-    >>> one = torch.ones(1, 1, 1).double()
-    >>> moments = InputMoments(4 * one, one, 2 * one, 2 * one[0], one[0], 1)  # X' = 2 X
-    >>> round(moved_weight(one, moments).item(), 2)
-    0.5
-    """
-    gram, cross = moments.gram.to(weight.device), moments.cross.to(weight.device)
-    diagonal = gram.diagonal(dim1=1, dim2=2)
-    damping = (_DAMPING * diagonal.mean(dim=1)).clamp_min(torch.finfo(gram.dtype).tiny)
-    damped = gram + damping[:, None, None] * torch.eye(gram.shape[1]).to(gram)
-    change: Tensor = torch.linalg.solve(damped, (cross - gram) @ weight.mT)
-    return weight + change.mT
 
 
 def _joined(parts: list[QuantizedWeight]) -> QuantizedWeight:
@@ -460,6 +247,7 @@ def fit_tied(
 
     Examples
     --------
+    >>> from tensoralg.nn.input_statistics import InputSums
     >>> moments = InputMoments.of(InputSums(torch.eye(2)[None].double(), torch.zeros(1, 2), 2))
     >>> weight = torch.tensor([[1.0, -0.5], [0.25, 0.0]])
     >>> inputs = [moments, torch.tensor([1, 0])]
