@@ -259,7 +259,7 @@ def minmax_grid(
     rows, columns = weight.shape
     size = check_grid_options(scale, group_size, columns)
     starts = range(0, columns, size)
-    blocks = [weight[:, k : k + size] for k in starts] if rows else []
+    blocks = [weight[:, k : min(k + size, columns)] for k in starts] if rows else []
     if not blocks:
         empty = xp.ones((rows, len(starts)), dtype=weight.dtype)
         return QuantizationGrid(empty, xp.astype(empty * 0, xp.int32), bits, columns, size)
