@@ -176,10 +176,12 @@ def quantized_train(
     cores = [core.detach().double() for core in layer.train_cores()]
     weight = (layer.weight if weight is None else weight).detach().double()
     gram = padded_gram(used.gram[0].to(weight.device), prod(layer.in_shape))
-    target = weight if used.is_own else moved_weight(weight[None], used)[0]
-    rows, columns = prod(layer.in_shape), prod(layer.out_shape)
-    wanted = functional.pad(target.mT, (0, columns - target.shape[0], 0, rows - target.shape[1]))
-    coded = fit_cores(cores, gram, wanted, layer.in_shape, layer.out_shape, bits, options)
+    # outputs that exist in the modes only stay what the train makes of them
+    d = len(layer.in_shape)
+    target = merge_left(cores[:d]) @ merge_right(cores[d:])
+    moved = weight if used.is_own else moved_weight(weight[None], used)[0]
+    target[: layer.in_features, : layer.out_features] = moved.mT
+    coded = fit_cores(cores, gram, target, layer.in_shape, layer.out_shape, bits, options)
     packed = [PackedWeight.of(core.coded).to(layer.cores[0].dtype) for core in coded]
     made = QuantizedTTLinear(packed, [core.shape for core in coded], layer).train(layer.training)
     nearest = _whole(nearest_cores(cores, len(layer.in_shape), bits, options), layer)
