@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 from torch import nn
 
@@ -21,6 +20,8 @@ from tensoralg.nn.quantization_units import (
     find_units,
     model_bytes,
 )
+from tensoralg.solvers.gram_coordinate_descent import CodesStart, EntryOrder
+from tensoralg.solvers.quantization_grid import ScaleKind
 
 __all__ = ["BitAllocation", "Candidate", "allocate_bits"]
 
@@ -129,10 +130,10 @@ def allocate_bits(
     ranks: Sequence[int] = (),
     importance: Mapping[str, float] | None = None,
     sweeps: int = 1,
-    init: Literal["gptq", "nearest"] = "gptq",
-    scale: Literal["channel", "layer"] = "channel",
+    init: CodesStart = "gptq",
+    scale: ScaleKind = "channel",
     group_size: int | None = None,
-    order: Literal["greedy", "cyclic"] = "greedy",
+    order: EntryOrder = "greedy",
     symmetric: bool = False,
     correct_bias: bool = True,
     include: str | Iterable[str] = "*",

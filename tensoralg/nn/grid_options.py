@@ -1,14 +1,15 @@
 """How codes are found, in one value."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from tensoralg.core.validation import nonnegative_integer
 from tensoralg.nn.quantized_weight import QuantizedWeight, comq
-from tensoralg.solvers.quantization_grid import check_grid_options, minmax_grid
+from tensoralg.solvers.gram_coordinate_descent import CodesStart, EntryOrder
+from tensoralg.solvers.quantization_grid import ScaleKind, check_grid_options, minmax_grid
 
 __all__ = ["GridOptions"]
 
@@ -27,7 +28,7 @@ class GridOptions:
         How many steps there are.
     group_size : int or None
         Columns per step.
-    order : {"greedy", "cyclic"}
+    order : {"greedy", "shared", "cyclic"}
         Of the entries.
     symmetric : bool
         Whether the zero point is code 0.
@@ -46,10 +47,10 @@ class GridOptions:
     """
 
     sweeps: int = 4
-    init: Literal["gptq", "nearest"] = "gptq"
-    scale: Literal["channel", "layer"] = "channel"
+    init: CodesStart = "gptq"
+    scale: ScaleKind = "channel"
     group_size: int | None = None
-    order: Literal["greedy", "cyclic"] = "greedy"
+    order: EntryOrder = "greedy"
     symmetric: bool = True
     correct_bias: bool = True
 
@@ -57,8 +58,8 @@ class GridOptions:
         nonnegative_integer("sweeps", self.sweeps)
         check_grid_options(self.scale, self.group_size, 1)
         for name, value, accepted in (
-            ("init", self.init, ("gptq", "nearest")),
-            ("order", self.order, ("greedy", "cyclic")),
+            ("init", self.init, get_args(CodesStart)),
+            ("order", self.order, get_args(EntryOrder)),
         ):
             if value not in accepted:
                 raise ValueError(f"{name} must be one of {accepted}; got {value!r}")

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -34,6 +34,8 @@ from tensoralg.nn.weight_quantization import (
     fit_weight,
 )
 from tensoralg.nn.weight_train import computing_weight
+from tensoralg.solvers.gram_coordinate_descent import CodesStart, EntryOrder
+from tensoralg.solvers.quantization_grid import ScaleKind
 
 __all__ = ["quantize", "quantize_unit"]
 
@@ -44,10 +46,10 @@ def quantize(
     bits: Choice | Mapping[str, Choice],
     *,
     sweeps: int = 4,
-    init: Literal["gptq", "nearest"] = "gptq",
-    scale: Literal["channel", "layer"] = "channel",
+    init: CodesStart = "gptq",
+    scale: ScaleKind = "channel",
     group_size: int | None = None,
-    order: Literal["greedy", "cyclic"] = "greedy",
+    order: EntryOrder = "greedy",
     symmetric: bool = False,
     correct_bias: bool = True,
     include: str | Iterable[str] = "*",
