@@ -292,11 +292,11 @@ def _sweep(
     moves = _descend(problem, grid, path, value, residual, codes)
     if moves == 0 and not update_scale:
         return state
-    moved = GridStart(grid, codes, problem.errors(value))
+    moved = GridStart(grid, codes, _squares(problem, value, residual))
     best = better_rows(state, moved)
     if update_scale:
         steps = _fitted_steps(problem, moved, residual, shared)
-        fitted = GridStart(steps, codes, problem.errors(steps.dequantize(codes)))
+        fitted = GridStart(steps, codes, _squares(problem, steps.dequantize(codes), residual))
         if not shared:
             # rows that lie on their grid up to rounding keep it
             rough = best.errors > problem.exact**2 * problem.whole
@@ -305,6 +305,13 @@ def _sweep(
         elif _total(fitted) < _total(best) and _total(best) > problem.exact**2 * _whole(problem):
             best = fitted
     return best if _total(best) < _total(state) else state
+
+
+def _squares(problem: GramProblem, value: Any, residual: Any) -> Any:
+    """Return the squared output errors, given ``(weight - value) @ gram``."""
+    xp = namespace_of(value)
+    squares = xp.sum(residual * (problem.weight - value), axis=1)
+    return xp.maximum(squares, xp.zeros_like(squares))
 
 
 def _fitted_steps(

@@ -14,6 +14,14 @@ __all__ = ["descend", "round_block", "search_steps"]
 
 _fast = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
+# for sums of finite numbers: they may be taken in any order
+_sums = njit(
+    cache=True,
+    nogil=True,
+    error_model="numpy",
+    fastmath={"contract", "nsz", "reassoc", "nnan", "ninf"},
+)
+
 
 @_fast
 def round_block(
@@ -136,7 +144,7 @@ def descend(
     return moves
 
 
-@_fast
+@_sums
 def search_steps(weight: Any, importance: Any, steps: Any, zeros: Any, limits: Any) -> Any:
     """Cost of rounding every row to each of several grids, all errors weighted.
 

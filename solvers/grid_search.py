@@ -16,7 +16,7 @@ from tensoralg.solvers.quantization_grid import QuantizationGrid
 
 __all__ = ["GridStart", "start_on_grid"]
 
-_SHARES = 16
+_SHARES = 12
 # the least step in parts of that of the range, for 2 to 8 bits
 _LEAST_SHARE = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85)
 _NEARBY = (0.9, 1.1, 0.95, 1.05)
@@ -82,7 +82,8 @@ def start_on_grid(
         best = keep(best, _round_to(problem, grid, factor))
     for share in _NEARBY:
         best = keep(best, _round_to(problem, scaled(best.grid, share), factor))
-    return keep(best, _round_to(problem, _exact_grid(problem, best.grid, symmetric, shared), None))
+    exact = _exact_grid(problem, best.grid, symmetric, shared)
+    return best if exact is None else keep(best, _round_to(problem, exact, None))
 
 
 def scaled(grid: QuantizationGrid, share: float) -> QuantizationGrid:
@@ -177,11 +178,11 @@ def _least_cost(
 
 def _exact_grid(
     problem: GramProblem, base: QuantizationGrid, symmetric: bool, shared: bool
-) -> QuantizationGrid:
-    """Return the grid on which rows (or all) already lie; `base` for rows that lie on none."""
+) -> QuantizationGrid | None:
+    """Return the grid on which rows (or all) already lie; None where none lies on any."""
     xp = namespace_of(problem.weight)
     low, high = base.limits
-    scales, zeros = [], []
+    scales, zeros, some = [], [], False
     for number, columns in enumerate(base.groups()):
         weight = problem.weight[:, columns]
         scale, zero = base.scale[:, number], base.zero_point[:, number]
@@ -195,11 +196,13 @@ def _exact_grid(
             fits, shift = _lies_on(problem, weight, steps, (low, high), symmetric, shared)
             fits = fits & ~found
             scale, zero = xp.where(fits, steps, scale), xp.where(fits, shift, zero)
-            found = found | fits
+            found, some = found | fits, some or bool(xp.any(fits))
             if bool(xp.all(found)):
                 break
         scales.append(scale)
         zeros.append(zero)
+    if not some:
+        return None
     scale, zero = xp.stack(scales, axis=1), xp.stack(zeros, axis=1)
     return QuantizationGrid(scale, zero, base.bits, base.columns, base.group_size)
 
