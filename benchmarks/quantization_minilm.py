@@ -33,35 +33,28 @@ WANTED = {4: 0.97, 3: 0.92, 2: 0.70}
 LAYERS = "blocks.*"
 
 Batches = list[tuple[Tensor, Tensor]]
-Quantizer = Callable[[nn.Module, Calibrator, int, Batches], object]
+Quantizer = Callable[[nn.Module, Calibrator, int], object]
 
 
-def _peer(method: str, *, symmetric: bool = False) -> Quantizer:
-    """A peer with the calibrator's Gram matrices."""
+def _peer(method: str) -> Quantizer:
+    """A peer with the calibrator's Gram matrices, one step and zero per channel."""
 
-    def quantizer(model: nn.Module, calibrator: Calibrator, bits: int, data: Batches) -> object:
-        return quantize_by_peer(model, calibrator, bits, method, symmetric=symmetric)
-
-    return quantizer
-
-
-def _ours(*, sequential: bool = False, **options: object) -> Quantizer:
-    """`quantize` with options."""
-
-    def quantizer(model: nn.Module, calibrator: Calibrator, bits: int, data: Batches) -> object:
-        inputs = data if sequential else None
-        return quantize(model, calibrator, bits, include=LAYERS, data=inputs, **options)  # type: ignore[arg-type]
+    def quantizer(model: nn.Module, calibrator: Calibrator, bits: int) -> object:
+        return quantize_by_peer(model, calibrator, bits, method, symmetric=False)
 
     return quantizer
+
+
+def _ours(model: nn.Module, calibrator: Calibrator, bits: int) -> object:
+    """`quantize` as it comes."""
+    return quantize(model, calibrator, bits, include=LAYERS)
 
 
 METHODS: dict[str, Quantizer] = {
     "nearest": _peer("nearest"),
     "GPTQ, ranges of the weights": _peer("gptq"),
     "GPTQ, searched ranges": _peer("gptq-searched"),
-    "ours, symmetric": _ours(symmetric=True),
-    "ours": _ours(symmetric=False),
-    "ours, groups of 64": _ours(symmetric=False, group_size=64),
+    "ours": _ours,
 }
 
 
@@ -114,26 +107,19 @@ def calibrated(model: nn.Module, data: Batches) -> Calibrator:
 
 
 def quantized_copy(
-    teacher: nn.Module,
-    calibrator: Calibrator,
-    method: Quantizer,
-    bits: int,
-    data: Batches,
+    teacher: nn.Module, calibrator: Calibrator, method: Quantizer, bits: int
 ) -> tuple[nn.Module, float]:
     """Quantize a copy of a model; CPU seconds without those of the calibration."""
     model = copy.deepcopy(teacher)
     start = time.process_time()
-    method(model, calibrator, bits, data)
+    method(model, calibrator, bits)
     return model, time.process_time() - start
 
 
 def compile_kernels() -> None:
     """Let the kernels be compiled (or read from disk) before anything is timed."""
     model = nn.Sequential(nn.Linear(8, 8))
-    for symmetric in (False, True):
-        copied = copy.deepcopy(model)
-        calibrator = Calibrator(copied).run([torch.eye(8)])
-        quantize(copied, calibrator, 4, symmetric=symmetric)
+    quantize(model, Calibrator(model).run([torch.eye(8)]), 4)
 
 
 def table(results: dict[tuple[str, int], list[Outcome]], seeds: int) -> str:
@@ -179,7 +165,7 @@ def run(seeds: int = 3, first_seed: int = FIRST_SEED) -> str:
         calibration = time.process_time() - start
         for bits in BITS:
             for name, method in METHODS.items():
-                model, seconds = quantized_copy(teacher, calibrator, method, bits, data)
+                model, seconds = quantized_copy(teacher, calibrator, method, bits)
                 cosines = functional.cosine_similarity(vectors(model, held_out), goal)
                 found = Outcome(float(cosines.mean()), calibration + seconds)
                 results.setdefault((name, bits), []).append(found)

@@ -20,32 +20,37 @@ BLOCK, DAMPING = 128, 0.01  # of the authors' program
 SHRINKS, NORM = 20, 2.4  # its search of a grid: ranges from 100% to 20% (80 there), a power
 
 
-def paper_comq(weight: Array, rows: Array, grid: QuantizationGrid, sweeps: int) -> Codes:
+def paper_comq(
+    weight: Array, rows: Array, grid: QuantizationGrid, sweeps: int, order: str = "greedy"
+) -> Codes:
     """Coordinate steps with the calibration rows, all output channels at once, on a fixed grid.
 
-    Every channel moves its entries by falling ``|x_i| |w_i|``, from the unrounded weight on.
+    Every channel moves its entries by falling ``|x_i| |w_i|`` ("greedy"), or all channels the
+    same ones, by the norm of that over the channels ("shared"), from the unrounded weight on.
     """
     (low, high), squares = grid.limits, np.sum(rows * rows, axis=0)
     steps, zeros = grid.spread(grid.scale), grid.spread(grid.zero_point)
-    path = np.argsort(-np.sqrt(squares) * np.abs(weight), axis=1, kind="stable")
+    sizes = np.sqrt(squares) * np.abs(weight)
+    shared = order == "shared"
+    if shared:
+        sizes = np.sqrt(np.sum(sizes**2, axis=0, keepdims=True))
+    path = np.argsort(-sizes, axis=1, kind="stable")
     codes, values = grid.nearest(weight), weight.copy()
-    residual = rows @ (weight - values).T  # a column per channel
-    channels, columns = np.arange(len(weight)), np.ascontiguousarray(rows.T)
+    columns = np.ascontiguousarray(rows.T)
+    residual = (weight - values) @ columns  # a row per channel
+    channels = np.arange(len(weight))
     for _ in range(sweeps):
         for place in path.T:  # one entry of every channel
-            x, size = columns[place], squares[place]
-            old, step, zero = (
-                values[channels, place],
-                steps[channels, place],
-                zeros[channels, place],
-            )
-            products = np.einsum("kn,nk->k", x, residual)
+            at = (channels, np.broadcast_to(place, channels.shape))
+            old, step, zero, size = values[at], steps[at], zeros[at], squares[at[1]]
+            x = columns[place[0]] if shared else columns[place]
+            products = residual @ x if shared else np.einsum("kn,kn->k", residual, x)
             target = old + products / np.where(size > 0.0, size, 1.0)
-            target = np.where(size > 0.0, target, weight[channels, place])
+            target = np.where(size > 0.0, target, weight[at])
             code = np.clip(np.round(target / step) + zero, low, high)
             new = step * (code - zero)
-            residual -= x.T * (new - old)
-            codes[channels, place], values[channels, place] = code, new
+            residual -= (new - old)[:, None] * x
+            codes[at], values[at] = code, new
     return codes
 
 

@@ -1,6 +1,7 @@
 """The quantization benchmarks in small: real digits, a small encoder, the peers by themselves."""
 
 import importlib
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def digits():
         patch.syspath_prepend(str(ROOT))
         vision = importlib.import_module("benchmarks.quantization_vision")
     data = vision.small_digits(0)
-    return vision, data, vision.trained("vision transformer", data, 0, steps=170)
+    return vision, data, vision.trained("vision transformer", data, 0, steps=260)
 
 
 def accuracy(vision, data, model):
@@ -44,10 +45,14 @@ def test_a_vision_transformer_keeps_its_accuracy_at_four_bits(digits):
     assert accuracy(vision, data, model) == before  # the model itself stays
 
 
-def test_at_two_bits_it_keeps_more_than_its_peers(digits):
+def test_at_two_bits_it_answers_like_the_float_model_more_often_than_the_peers(digits):
     vision, data, model = digits
-    kept = {m: accuracy(vision, data, vision.quantized(model, data, 2, m)) for m in vision.METHODS}
-    assert kept["ours"] > kept["GPTQ"] > kept["nearest"]
+    expected = vision.classes(model, data.test_images)
+    same = {}
+    for method in vision.METHODS:
+        rounded = vision.quantized(model, data, 2, method)
+        same[method] = int((vision.classes(rounded, data.test_images) == expected).sum())
+    assert same["ours"] > same["GPTQ"] > same["nearest"]
 
 
 def test_the_vision_table_holds_every_network_and_method(script, monkeypatch):
@@ -64,8 +69,8 @@ def test_the_vision_table_holds_every_network_and_method(script, monkeypatch):
 
 def test_codes_are_those_of_the_plain_update_with_rows(script):
     benchmark = script("benchmarks.quantization")
-    found = [benchmark.speed(80, seed, size=24, bits=bits) for seed in range(3) for bits in (2, 4)]
-    assert all(result.differing == 0 for result in found)
+    for seed, bits, order in itertools.product(range(3), (2, 4), benchmark.ORDERS):
+        assert benchmark.speed(80, seed, order, size=24, bits=bits).differing == 0
     peers = script("benchmarks.quantization_peers")
     draw = np.random.default_rng(0)
     rows, weight = benchmark.correlated_rows(80, 24, draw), draw.standard_normal((24, 24))
@@ -138,8 +143,12 @@ def test_a_small_encoder_goes_through_the_script_of_minilm(script, monkeypatch):
     monkeypatch.setattr(module, "tokenized", tokens)
     monkeypatch.setattr(module, "sentences", lambda: (texts, None, testing))
     table = module.run(seeds=1)
-    lines = [line for line in table.splitlines() if line.startswith("| ours |")]
-    cosines = [float(cell.split()[0]) for cell in lines[0].strip("| ").split(" | ")[1::2]]
-    assert cosines[0] > cosines[1] > cosines[2] > 0.5
-    assert cosines[0] > 0.98
-    assert all(f"| {name} | " in table for name in module.METHODS)
+    cosines = {}
+    for line in table.splitlines():
+        name, *cells = line.strip("| ").split(" | ")
+        if name in module.METHODS:
+            cosines[name] = [float(cell.split()[0]) for cell in cells[::2]]
+    assert list(cosines) == list(module.METHODS)
+    assert cosines["ours"][0] > 0.99
+    assert cosines["ours"][-1] > cosines["nearest"][-1]
+    assert "Ours at or above 0.97 / 0.92 / 0.70: 4 bits 1 of 1, 3 bits 1 of 1" in table
