@@ -25,6 +25,7 @@ from benchmarks.nn_data import sentences
 from benchmarks.nn_layers import summary
 from benchmarks.quantization_peers import (
     Array,
+    Factor,
     gptq_codes,
     gptq_factor,
     output_error,
@@ -40,6 +41,7 @@ SIZE, TOKENS, SWEEPS = 384, (1024, 4096), 4
 Order = Literal["greedy", "shared"]
 ORDERS: tuple[Order, ...] = ("shared", "greedy")
 PARTS = ("speed", "layers", "minilm", "vision")
+KINDS = ("asymmetric", "symmetric")
 ROUNDING = 1e-9  # of an error: what float64 sums may differ by
 
 
@@ -111,19 +113,18 @@ class LayerErrors:
 
 
 def layer_errors(
-    weight: Array, gram: Array, bits: int, *, symmetric: bool, factor: object = None
+    weight: Array, gram: Array, bits: int, *, symmetric: bool, factor: Factor
 ) -> LayerErrors:
     """Errors of both on one grid (the range of the weights), and on ours."""
     grid = minmax_grid(weight, bits, symmetric=symmetric)
-    factor = gptq_factor(gram) if factor is None else factor
     same = gram_coordinate_descent(
         weight, gram, bits, symmetric=symmetric, search=False, update_scale=False
     )
     ours = gram_coordinate_descent(weight, gram, bits, symmetric=symmetric)
-    there = ours.grid.dequantize(gptq_codes(weight, factor, ours.grid))  # type: ignore[arg-type]
+    there = ours.grid.dequantize(gptq_codes(weight, factor, ours.grid))
     values = (
         grid.dequantize(grid.nearest(weight)),
-        grid.dequantize(gptq_codes(weight, factor, grid)),  # type: ignore[arg-type]
+        grid.dequantize(gptq_codes(weight, factor, grid)),
         same.dequantize(),
         ours.dequantize(),
         there,
@@ -175,15 +176,17 @@ def layer_table(seeds: int, first_seed: int) -> str:
     for seed in range(first_seed, first_seed + seeds):
         data, _ = quantization_minilm.split(texts, testing, seed)
         calibrator = quantization_minilm.calibrated(model, data)
-        for weight, gram in layers_of(model, calibrator):
-            factor = gptq_factor(gram)
-            for kind in ("symmetric", "asymmetric"):
+        for kind in KINDS:
+            start = time.process_time()
+            for weight, gram in layers_of(model, calibrator):
+                factor = gptq_factor(gram)
                 for bits in BITS:
                     errors = layer_errors(
                         weight, gram, bits, symmetric=kind == "symmetric", factor=factor
                     )
                     results.setdefault((kind, bits), []).append(errors)
-        print(f"# layers, seed {seed}", flush=True)
+            seconds = time.process_time() - start
+            print("\n".join(["#", *layer_lines(results)]), f"{seconds:.0f} CPU s", flush=True)
     head = [
         "## MiniLM, layer by layer",
         "",

@@ -15,6 +15,7 @@ from tensoralg.solvers.quantization_grid import QuantizationGrid, minmax_grid
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
+Factor = tuple[npt.NDArray[np.intp], Array]
 
 BLOCK, DAMPING = 128, 0.01  # of the authors' program
 SHRINKS, NORM = 20, 2.4  # its search of a grid: ranges from 100% to 20% (80 there), a power
@@ -54,7 +55,7 @@ def paper_comq(
     return codes
 
 
-def gptq_factor(gram: Array) -> tuple[npt.NDArray[np.intp], Array]:
+def gptq_factor(gram: Array) -> Factor:
     """Columns in activation order and the Cholesky factor of the damped inverse."""
     hessian, columns = gram.copy(), len(gram)
     dead = np.diagonal(hessian) == 0
@@ -65,9 +66,7 @@ def gptq_factor(gram: Array) -> tuple[npt.NDArray[np.intp], Array]:
     return path, np.linalg.cholesky((inverse + inverse.T) / 2).T
 
 
-def gptq_codes(
-    weight: Array, factor: tuple[npt.NDArray[np.intp], Array], grid: QuantizationGrid
-) -> Codes:
+def gptq_codes(weight: Array, factor: Factor, grid: QuantizationGrid) -> Codes:
     """GPTQ: round column by column, let the later ones make up for the errors."""
     (path, upper), (low, high), columns = factor, grid.limits, weight.shape[1]
     left = np.ascontiguousarray(weight[:, path].T)

@@ -87,11 +87,12 @@ def test_no_layer_is_worse_than_by_the_peer(script):
     results = {}
     for outputs, inputs, tokens in ((20, 32, 100), (12, 48, 30)):  # the second has rank 30
         rows = benchmark.correlated_rows(tokens, inputs, draw)
-        weight = draw.standard_normal((outputs, inputs))
+        weight, gram = draw.standard_normal((outputs, inputs)), rows.T @ rows
+        factor = benchmark.gptq_factor(gram)
         for kind in ("symmetric", "asymmetric"):
             for bits in benchmark.BITS:
                 errors = benchmark.layer_errors(
-                    weight, rows.T @ rows, bits, symmetric=kind == "symmetric"
+                    weight, gram, bits, symmetric=kind == "symmetric", factor=factor
                 )
                 results.setdefault((kind, bits), []).append(errors)
                 assert benchmark.not_above(errors.same_grid, errors.gptq)
