@@ -34,6 +34,7 @@ from tensoralg.nn.weight_quantization import (
     fit_weight,
 )
 from tensoralg.nn.weight_train import computing_weight
+from tensoralg.solvers.activation_aware_factorization import activation_aware_factorization
 from tensoralg.solvers.gram_coordinate_descent import CodesStart, EntryOrder
 from tensoralg.solvers.quantization_grid import ScaleKind
 
@@ -228,7 +229,7 @@ def quantize_unit(
     fitted = _fit(unit, calibrator, matched, options)
     coded = fitted[0].coded
     assert coded is not None
-    packed = PackedWeight.of(coded)
+    packed = PackedWeight.of(coded).to(unit.weight.dtype)
     seconds = time.perf_counter() - start
     new: dict[int, nn.Module] = {}
     for (name, layer), fit in zip(unit.layers.items(), fitted, strict=True):
@@ -260,8 +261,15 @@ def _factorised(
     """Write a linear layer as a product of two factors, best for its outputs."""
     assert isinstance(layer, nn.Linear)
     centring = layer.bias is not None and options.correct_bias and moments.rows > 0
-    gram = (moments.centred() if centring else moments).gram[0]
-    return TTLinear.from_linear(layer, rank=rank, gram=gram, in_shape=1, out_shape=1)
+    weight = layer.weight.detach().double()
+    gram = (moments.centred() if centring else moments).gram[0].to(weight.device)
+    factors = activation_aware_factorization(weight, gram, rank=rank)
+    sizes, has_bias = (layer.in_features, layer.out_features), layer.bias is not None
+    made = TTLinear(*sizes, rank=1, in_shape=1, out_shape=1, bias=has_bias).to(layer.weight)
+    made.replace_cores([factors.right.mT[None], factors.left.mT[:, :, None]])
+    if layer.bias is not None:
+        made.bias = layer.bias
+    return made.train(layer.training)
 
 
 def _moments(name: str, calibrator: Calibrator, matched: MatchedInputs | None) -> InputMoments:

@@ -183,7 +183,9 @@ def fit_table(weight: Tensor, counts: Tensor, bits: int, options: GridOptions) -
     >>> fit_table(table, torch.tensor([3, 1]), 8, GridOptions()).error < 0.01
     True
     """
-    return _judged_table(weight, options.codes(weight, _eye(weight), bits), counts, options)
+    # under the unit matrix the nearest values are best: one sweep settles the steps
+    quick = replace(options, init="nearest", sweeps=min(options.sweeps, 1))
+    return _judged_table(weight, quick.codes(weight, _eye(weight), bits), counts, options)
 
 
 def _eye(weight: Tensor) -> Tensor:

@@ -146,6 +146,18 @@ def test_layers_move_and_convert():
     assert torch.equal(dense(X), model[0](X))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_layers_keep_their_dtype(dtype):
+    model = make_mlp().to(dtype)
+    model.append(TTLinear(5, 4, rank=2, dtype=dtype))
+    x = X.to(dtype)
+    wanted = model(x).detach()
+    quantize(model, Calibrator(model).run([x]), {"4": (8, 4), "*": 8})
+    assert model(x).dtype == dtype
+    assert model[0].packed.scale.dtype == model[0].bias.dtype == dtype
+    assert relative(model(x).float(), wanted.float()) < 0.05
+
+
 def test_gradients_reach_inputs_and_biases_only():
     model = make_mlp()
     model[0].bias.requires_grad_(False)
