@@ -10,11 +10,10 @@ References
    Psychometrika 1 (1936).
 """
 
-import math
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
+from tensoralg.core.tensor_train_rounding import check_tolerance
 from tensoralg.core.validation import positive_integer
 from tensoralg.gpu.namespaces import namespace_of
 from tensoralg.solvers.gram_problem import GramProblem, gram_problem
@@ -95,8 +94,7 @@ def activation_aware_factorization(
     """
     if rank is not None:
         rank = positive_integer("rank", rank)
-    if rtol is not None and not (isinstance(rtol, numbers.Real) and 0.0 <= rtol < math.inf):
-        raise ValueError(f"rtol must be a number of at least 0; got {rtol!r}")
+    check_tolerance(rtol)
     problem = gram_problem(weight, gram)
     xp = namespace_of(problem.weight)
     left, squares = _left_vectors(problem)
