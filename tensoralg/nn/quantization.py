@@ -161,17 +161,27 @@ def quantize(
     replace_modules(model, new)
     result = new.get(id(model), model)
     leave_shortcuts(result)
-    listed = tuple(
-        rows.get(name) or _staying(name, layer, unit.reason)
-        for unit in units
-        for name, layer in unit.layers.items()
-    )
-    report = QuantizationReport(listed, before, model_bytes(result), result)
+    report = _report(units, rows, before, result)
     if report.unseen:
         names = ", ".join(report.unseen)
         text = f"layers that {UNSEEN} were rounded by their weights' own errors: {names}"
         warnings.warn(text, UserWarning, stacklevel=2)
     return report
+
+
+def _report(
+    units: Sequence[QuantizationUnit],
+    rows: Mapping[str, QuantizationRow],
+    bytes_before: int,
+    model: nn.Module,
+) -> QuantizationReport:
+    """Put together what became of all layers."""
+    listed = tuple(
+        rows.get(name) or _staying(name, layer, unit.reason)
+        for unit in units
+        for name, layer in unit.layers.items()
+    )
+    return QuantizationReport(listed, bytes_before, model_bytes(model), model)
 
 
 def _staying(name: str, layer: nn.Module, reason: str) -> QuantizationRow:
