@@ -238,4 +238,5 @@ def round_through(weight: Any, factor: ColumnFactor, grid: QuantizationGrid) -> 
         errors[:, block], codes[:, block] = targets, part
     cost = cost - xp.sum(errors * errors * factor.extra[None, :], axis=1)
     back = xp.argsort(factor.path)
-    return xp.take(codes, back, axis=1), cost
+    # what the damping counted for may be nearly all
+    return xp.take(codes, back, axis=1), xp.maximum(cost, xp.zeros_like(cost))

@@ -171,8 +171,9 @@ def gram_coordinate_descent(
     for sweep in range(sweeps):
         before = state
         state = _sweep(problem, state, path, update_scale, shared)
-        if sweep == sweeps - 1 and factor is not None:
-            state = better_rows(state, _through(problem, factor, state.grid))
+        if factor is not None and (state is before or sweep == sweeps - 1):
+            other = better_rows(state, _through(problem, factor, state.grid))
+            state = other if _total(other) < _total(state) else state
         totals.append(min(totals[-1], _total(state)))
         if state is before:  # nothing moved, and nothing will
             break

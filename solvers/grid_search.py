@@ -75,8 +75,22 @@ def start_on_grid(
     best = _round_to(problem, base, factor)
     if factor is not None:
         best = better_rows(best, _round_to(problem, base, None))
-    if not search or 0 in problem.weight.shape:
-        return best
+    if search and 0 not in problem.weight.shape:
+        best = _searched(problem, base, factor, best, symmetric, shared)
+    # those of the factor are subject to its damping
+    errors = problem.errors(best.grid.dequantize(best.codes))
+    return GridStart(best.grid, best.codes, errors)
+
+
+def _searched(
+    problem: GramProblem,
+    base: QuantizationGrid,
+    factor: ColumnFactor | None,
+    best: GridStart,
+    symmetric: bool,
+    shared: bool,
+) -> GridStart:
+    """Return the best of several grids, for each row or for all."""
     keep = _better_whole if shared else better_rows
     for grid in _candidates(problem, base, factor, symmetric, shared):
         best = keep(best, _round_to(problem, grid, factor))
