@@ -29,6 +29,7 @@ NAMES = (
     "thin_tensors",
     "nn",
     "gpu_nn",
+    "quantization",
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -15,6 +15,8 @@ if importlib.util.find_spec("torch") is None:
     )
 
 if TYPE_CHECKING:
+    from tensoralg.nn.bit_allocation import BitAllocation, allocate_bits
+    from tensoralg.nn.calibrator import Calibrator
     from tensoralg.nn.comera_penalty import CoMERAPenalty
     from tensoralg.nn.conversion import tensorize
     from tensoralg.nn.conversion_report import ConversionReport
@@ -28,7 +30,17 @@ if TYPE_CHECKING:
     from tensoralg.nn.fake_quantization import FakeQuantize
     from tensoralg.nn.planner import Plan, Route
     from tensoralg.nn.plots import plot_ranks
+    from tensoralg.nn.quantization import quantize
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
+    from tensoralg.nn.quantization_report import QuantizationReport
+    from tensoralg.nn.quantized_layers import (
+        QuantizedConvolution,
+        QuantizedEmbedding,
+        QuantizedLinear,
+    )
+    from tensoralg.nn.quantized_state import load_quantized
+    from tensoralg.nn.quantized_train import QuantizedTTLinear
+    from tensoralg.nn.quantized_weight import QuantizedWeight, comq
     from tensoralg.nn.rank_scheduler import RankReport, RankScheduler
     from tensoralg.nn.tied_output import TiedOutput
     from tensoralg.nn.transformer import EncoderConfig, TransformerClassifier
@@ -38,6 +50,8 @@ if TYPE_CHECKING:
 
 # where each public name lives
 _HOME = {
+    "BitAllocation": "tensoralg.nn.bit_allocation",
+    "Calibrator": "tensoralg.nn.calibrator",
     "CoMERAPenalty": "tensoralg.nn.comera_penalty",
     "CodedModel": "tensoralg.nn.quantization_aware",
     "CodedTensor": "tensoralg.nn.quantization_aware",
@@ -47,6 +61,12 @@ _HOME = {
     "FakeQuantize": "tensoralg.nn.fake_quantization",
     "LayerPair": "tensoralg.nn.distillation",
     "Plan": "tensoralg.nn.planner",
+    "QuantizationReport": "tensoralg.nn.quantization_report",
+    "QuantizedConvolution": "tensoralg.nn.quantized_layers",
+    "QuantizedEmbedding": "tensoralg.nn.quantized_layers",
+    "QuantizedLinear": "tensoralg.nn.quantized_layers",
+    "QuantizedTTLinear": "tensoralg.nn.quantized_train",
+    "QuantizedWeight": "tensoralg.nn.quantized_weight",
     "RankReport": "tensoralg.nn.rank_scheduler",
     "RankScheduler": "tensoralg.nn.rank_scheduler",
     "Route": "tensoralg.nn.planner",
@@ -56,15 +76,21 @@ _HOME = {
     "TiedOutput": "tensoralg.nn.tied_output",
     "TransformerClassifier": "tensoralg.nn.transformer",
     "active_layers": "tensoralg.nn.distillation",
+    "allocate_bits": "tensoralg.nn.bit_allocation",
+    "comq": "tensoralg.nn.quantized_weight",
     "distill": "tensoralg.nn.distillation",
     "export_codes": "tensoralg.nn.quantization_aware",
+    "load_quantized": "tensoralg.nn.quantized_state",
     "plot_ranks": "tensoralg.nn.plots",
     "prepare_qat": "tensoralg.nn.quantization_aware",
+    "quantize": "tensoralg.nn.quantization",
     "soft_label_loss": "tensoralg.nn.distillation",
     "tensorize": "tensoralg.nn.conversion",
 }
 
 __all__ = [
+    "BitAllocation",
+    "Calibrator",
     "CoMERAPenalty",
     "CodedModel",
     "CodedTensor",
@@ -74,6 +100,12 @@ __all__ = [
     "FakeQuantize",
     "LayerPair",
     "Plan",
+    "QuantizationReport",
+    "QuantizedConvolution",
+    "QuantizedEmbedding",
+    "QuantizedLinear",
+    "QuantizedTTLinear",
+    "QuantizedWeight",
     "RankReport",
     "RankScheduler",
     "Route",
@@ -83,10 +115,14 @@ __all__ = [
     "TiedOutput",
     "TransformerClassifier",
     "active_layers",
+    "allocate_bits",
+    "comq",
     "distill",
     "export_codes",
+    "load_quantized",
     "plot_ranks",
     "prepare_qat",
+    "quantize",
     "soft_label_loss",
     "tensorize",
     "training",

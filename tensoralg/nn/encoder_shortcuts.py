@@ -2,18 +2,20 @@
 
 from torch import nn
 
+from tensoralg.nn.quantized_layers import QuantizedLayer
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 
 __all__ = ["leave_shortcuts"]
 
 
 def leave_shortcuts(model: nn.Module) -> None:
-    """Keep encoders with tensorized layers from looking at the weights of their first layer.
+    """Keep encoders with tensorized or quantized layers from going past these layers.
 
     Parameters
     ----------
     model : Module
-        Its ``nn.TransformerEncoder`` with tensorized layers inside are changed in place.
+        Its ``nn.TransformerEncoder`` with such layers inside, and ``nn.TransformerEncoderLayer``
+        with quantized ones, are changed in place.
 
     Notes
     -----
@@ -33,6 +35,10 @@ def leave_shortcuts(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder) and any(
-            isinstance(part, TensorizedLayer) for part in module.modules()
+            isinstance(part, TensorizedLayer | QuantizedLayer) for part in module.modules()
         ):
             module.use_nested_tensor = False
+        elif isinstance(module, nn.TransformerEncoderLayer) and any(
+            isinstance(part, QuantizedLayer) for part in module.modules()
+        ):
+            module.activation_relu_or_gelu = 0  # PyTorch's own mark of one that cannot be fused

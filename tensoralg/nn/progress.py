@@ -1,13 +1,49 @@
-"""A progress bar for training."""
+"""Progress bars."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    track,
+)
 
-__all__ = ["progress_bar"]
+__all__ = ["progress_bar", "tracked"]
+
+_Item = TypeVar("_Item")
+
+
+def tracked(items: Iterable[_Item], name: str, *, show: bool = True) -> Iterable[_Item]:
+    """Show a bar on the standard error stream while items are gone through.
+
+    Parameters
+    ----------
+    items : iterable
+        Anything, of known length or not.
+    name : str
+        What is being done.
+    show : bool, default True
+        False for no bar.
+
+    Returns
+    -------
+    iterable
+        The items.
+
+    Examples
+    --------
+    >>> list(tracked([1, 2], "count", show=False))
+    [1, 2]
+    """
+    if not show:
+        return items
+    return track(items, description=name, console=Console(stderr=True), transient=True)
 
 
 @contextmanager
