@@ -15,6 +15,7 @@ if importlib.util.find_spec("torch") is None:
     )
 
 if TYPE_CHECKING:
+    from tensoralg.nn.attention import attend
     from tensoralg.nn.comera_penalty import CoMERAPenalty
     from tensoralg.nn.conversion import tensorize
     from tensoralg.nn.conversion_report import ConversionReport
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
         distill,
         soft_label_loss,
     )
+    from tensoralg.nn.document_server import DocumentServer
     from tensoralg.nn.fake_quantization import FakeQuantize
+    from tensoralg.nn.key_value_memory import KVMemory
     from tensoralg.nn.planner import Plan, Route
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
+    from tensoralg.nn.random_access_reader import RandomAccessReader, Reading
     from tensoralg.nn.rank_scheduler import RankReport, RankScheduler
+    from tensoralg.nn.reading_trace import ReadingTrace, ReadWindow
     from tensoralg.nn.tied_output import TiedOutput
     from tensoralg.nn.transformer import EncoderConfig, TransformerClassifier
     from tensoralg.nn.tt_convolution import TTConvolution
@@ -42,12 +47,18 @@ _HOME = {
     "CodedTensor": "tensoralg.nn.quantization_aware",
     "ConversionReport": "tensoralg.nn.conversion_report",
     "Distillation": "tensoralg.nn.distillation",
+    "DocumentServer": "tensoralg.nn.document_server",
     "EncoderConfig": "tensoralg.nn.transformer",
     "FakeQuantize": "tensoralg.nn.fake_quantization",
+    "KVMemory": "tensoralg.nn.key_value_memory",
     "LayerPair": "tensoralg.nn.distillation",
     "Plan": "tensoralg.nn.planner",
+    "RandomAccessReader": "tensoralg.nn.random_access_reader",
     "RankReport": "tensoralg.nn.rank_scheduler",
     "RankScheduler": "tensoralg.nn.rank_scheduler",
+    "ReadWindow": "tensoralg.nn.reading_trace",
+    "Reading": "tensoralg.nn.random_access_reader",
+    "ReadingTrace": "tensoralg.nn.reading_trace",
     "Route": "tensoralg.nn.planner",
     "TTConvolution": "tensoralg.nn.tt_convolution",
     "TTLinear": "tensoralg.nn.tt_linear",
@@ -55,6 +66,7 @@ _HOME = {
     "TiedOutput": "tensoralg.nn.tied_output",
     "TransformerClassifier": "tensoralg.nn.transformer",
     "active_layers": "tensoralg.nn.distillation",
+    "attend": "tensoralg.nn.attention",
     "distill": "tensoralg.nn.distillation",
     "export_codes": "tensoralg.nn.quantization_aware",
     "prepare_qat": "tensoralg.nn.quantization_aware",
@@ -68,12 +80,18 @@ __all__ = [
     "CodedTensor",
     "ConversionReport",
     "Distillation",
+    "DocumentServer",
     "EncoderConfig",
     "FakeQuantize",
+    "KVMemory",
     "LayerPair",
     "Plan",
+    "RandomAccessReader",
     "RankReport",
     "RankScheduler",
+    "ReadWindow",
+    "Reading",
+    "ReadingTrace",
     "Route",
     "TTConvolution",
     "TTLinear",
@@ -81,6 +99,7 @@ __all__ = [
     "TiedOutput",
     "TransformerClassifier",
     "active_layers",
+    "attend",
     "distill",
     "export_codes",
     "prepare_qat",
