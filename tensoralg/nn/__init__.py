@@ -28,17 +28,38 @@ if TYPE_CHECKING:
     )
     from tensoralg.nn.document_server import DocumentServer
     from tensoralg.nn.fake_quantization import FakeQuantize
+    from tensoralg.nn.global_mask import box_coordinates, global_mask, with_mask
     from tensoralg.nn.key_value_memory import KVMemory
+    from tensoralg.nn.label_volumes import (
+        LabelVolume,
+        VolumeReadingUnavailableError,
+        read_label_volume,
+    )
     from tensoralg.nn.planner import Plan, Route
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
     from tensoralg.nn.random_access_reader import RandomAccessReader, Reading
     from tensoralg.nn.rank_scheduler import RankReport, RankScheduler
     from tensoralg.nn.reading_trace import ReadingTrace, ReadWindow
+    from tensoralg.nn.segmentation import (
+        evaluate_segmentation,
+        fit_segmentation,
+        predict_segmentation,
+        segmentation_loss,
+    )
+    from tensoralg.nn.segmentation_case import SegmentationCase
+    from tensoralg.nn.segmentation_metrics import (
+        StructureMoments,
+        centroid_distance,
+        dice,
+        structure_moments,
+    )
+    from tensoralg.nn.segmentation_scores import SegmentationScores, score_segmentation
     from tensoralg.nn.tied_output import TiedOutput
     from tensoralg.nn.transformer import EncoderConfig, TransformerClassifier
     from tensoralg.nn.tt_convolution import TTConvolution
     from tensoralg.nn.tt_embedding import TTMEmbedding
     from tensoralg.nn.tt_linear import TTLinear
+    from tensoralg.nn.unet import UNet
 
 # where each public name lives
 _HOME = {
@@ -51,6 +72,7 @@ _HOME = {
     "EncoderConfig": "tensoralg.nn.transformer",
     "FakeQuantize": "tensoralg.nn.fake_quantization",
     "KVMemory": "tensoralg.nn.key_value_memory",
+    "LabelVolume": "tensoralg.nn.label_volumes",
     "LayerPair": "tensoralg.nn.distillation",
     "Plan": "tensoralg.nn.planner",
     "RandomAccessReader": "tensoralg.nn.random_access_reader",
@@ -60,18 +82,35 @@ _HOME = {
     "Reading": "tensoralg.nn.random_access_reader",
     "ReadingTrace": "tensoralg.nn.reading_trace",
     "Route": "tensoralg.nn.planner",
+    "SegmentationCase": "tensoralg.nn.segmentation_case",
+    "SegmentationScores": "tensoralg.nn.segmentation_scores",
+    "StructureMoments": "tensoralg.nn.segmentation_metrics",
     "TTConvolution": "tensoralg.nn.tt_convolution",
     "TTLinear": "tensoralg.nn.tt_linear",
     "TTMEmbedding": "tensoralg.nn.tt_embedding",
     "TiedOutput": "tensoralg.nn.tied_output",
     "TransformerClassifier": "tensoralg.nn.transformer",
+    "UNet": "tensoralg.nn.unet",
+    "VolumeReadingUnavailableError": "tensoralg.nn.label_volumes",
     "active_layers": "tensoralg.nn.distillation",
     "attend": "tensoralg.nn.attention",
+    "box_coordinates": "tensoralg.nn.global_mask",
+    "centroid_distance": "tensoralg.nn.segmentation_metrics",
+    "dice": "tensoralg.nn.segmentation_metrics",
     "distill": "tensoralg.nn.distillation",
+    "evaluate_segmentation": "tensoralg.nn.segmentation",
     "export_codes": "tensoralg.nn.quantization_aware",
+    "fit_segmentation": "tensoralg.nn.segmentation",
+    "global_mask": "tensoralg.nn.global_mask",
+    "predict_segmentation": "tensoralg.nn.segmentation",
     "prepare_qat": "tensoralg.nn.quantization_aware",
+    "read_label_volume": "tensoralg.nn.label_volumes",
+    "score_segmentation": "tensoralg.nn.segmentation_scores",
+    "segmentation_loss": "tensoralg.nn.segmentation",
     "soft_label_loss": "tensoralg.nn.distillation",
+    "structure_moments": "tensoralg.nn.segmentation_metrics",
     "tensorize": "tensoralg.nn.conversion",
+    "with_mask": "tensoralg.nn.global_mask",
 }
 
 __all__ = [
@@ -84,6 +123,7 @@ __all__ = [
     "EncoderConfig",
     "FakeQuantize",
     "KVMemory",
+    "LabelVolume",
     "LayerPair",
     "Plan",
     "RandomAccessReader",
@@ -93,19 +133,36 @@ __all__ = [
     "Reading",
     "ReadingTrace",
     "Route",
+    "SegmentationCase",
+    "SegmentationScores",
+    "StructureMoments",
     "TTConvolution",
     "TTLinear",
     "TTMEmbedding",
     "TiedOutput",
     "TransformerClassifier",
+    "UNet",
+    "VolumeReadingUnavailableError",
     "active_layers",
     "attend",
+    "box_coordinates",
+    "centroid_distance",
+    "dice",
     "distill",
+    "evaluate_segmentation",
     "export_codes",
+    "fit_segmentation",
+    "global_mask",
+    "predict_segmentation",
     "prepare_qat",
+    "read_label_volume",
+    "score_segmentation",
+    "segmentation_loss",
     "soft_label_loss",
+    "structure_moments",
     "tensorize",
     "training",
+    "with_mask",
 ]
 
 
