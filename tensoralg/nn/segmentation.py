@@ -217,8 +217,9 @@ def predict_segmentation(
     image = torch.as_tensor(image).to(device_of(model))
     place = None if axis is None else checked_axis(axis, image.ndim - 1)
     images = image[None] if place is None else image.movedim(place + 1, 0)
+    parts = [images[k : k + size] for k in range(0, len(images), size)]
     with evaluating(model), torch.no_grad():
-        labels = torch.cat([model(part).argmax(dim=1) for part in torch.split(images, size)])
+        labels = torch.cat([model(part).argmax(dim=1) for part in parts])
     return labels[0] if place is None else labels.movedim(0, place)
 
 
