@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from tensoralg.nn.document_server import DocumentServer
     from tensoralg.nn.fake_quantization import FakeQuantize
-    from tensoralg.nn.global_mask import box_coordinates, global_mask, with_mask
+    from tensoralg.nn.global_masks import box_coordinates, global_mask, with_mask
     from tensoralg.nn.key_value_memory import KVMemory
     from tensoralg.nn.label_volumes import (
         LabelVolume,
@@ -94,14 +94,14 @@ _HOME = {
     "VolumeReadingUnavailableError": "tensoralg.nn.label_volumes",
     "active_layers": "tensoralg.nn.distillation",
     "attend": "tensoralg.nn.attention",
-    "box_coordinates": "tensoralg.nn.global_mask",
+    "box_coordinates": "tensoralg.nn.global_masks",
     "centroid_distance": "tensoralg.nn.segmentation_metrics",
     "dice": "tensoralg.nn.segmentation_metrics",
     "distill": "tensoralg.nn.distillation",
     "evaluate_segmentation": "tensoralg.nn.segmentation",
     "export_codes": "tensoralg.nn.quantization_aware",
     "fit_segmentation": "tensoralg.nn.segmentation",
-    "global_mask": "tensoralg.nn.global_mask",
+    "global_mask": "tensoralg.nn.global_masks",
     "predict_segmentation": "tensoralg.nn.segmentation",
     "prepare_qat": "tensoralg.nn.quantization_aware",
     "read_label_volume": "tensoralg.nn.label_volumes",
@@ -110,7 +110,7 @@ _HOME = {
     "soft_label_loss": "tensoralg.nn.distillation",
     "structure_moments": "tensoralg.nn.segmentation_metrics",
     "tensorize": "tensoralg.nn.conversion",
-    "with_mask": "tensoralg.nn.global_mask",
+    "with_mask": "tensoralg.nn.global_masks",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import nonnegative_integer
 from tensoralg.gpu.moment_features import gram_of_rows
 from tensoralg.gpu.namespaces import namespace_of, to_numpy
-from tensoralg.nn.global_mask import checked_labels, checked_mask
+from tensoralg.nn.global_masks import checked_labels, checked_mask
 
 __all__ = [
     "StructureMoments",

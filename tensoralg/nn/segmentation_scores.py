@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.gpu.namespaces import namespace_of
-from tensoralg.nn.global_mask import checked_labels
+from tensoralg.nn.global_masks import checked_labels
 from tensoralg.nn.segmentation_metrics import (
     check_same_shape,
     checked_label_list,
