@@ -15,6 +15,9 @@ if importlib.util.find_spec("torch") is None:
     )
 
 if TYPE_CHECKING:
+    from tensoralg.nn.adapter_files import load_adapter, save_adapter
+    from tensoralg.nn.adapter_gates import fix_gates, gate_values
+    from tensoralg.nn.adapters import adapt, merge, trainable, unadapt
     from tensoralg.nn.attention import attend
     from tensoralg.nn.comera_penalty import CoMERAPenalty
     from tensoralg.nn.conversion import tensorize
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
         VolumeReadingUnavailableError,
         read_label_volume,
     )
+    from tensoralg.nn.pelt import PELT
     from tensoralg.nn.planner import Plan, Route
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
     from tensoralg.nn.random_access_reader import RandomAccessReader, Reading
@@ -74,6 +78,7 @@ _HOME = {
     "KVMemory": "tensoralg.nn.key_value_memory",
     "LabelVolume": "tensoralg.nn.label_volumes",
     "LayerPair": "tensoralg.nn.distillation",
+    "PELT": "tensoralg.nn.pelt",
     "Plan": "tensoralg.nn.planner",
     "RandomAccessReader": "tensoralg.nn.random_access_reader",
     "RankReport": "tensoralg.nn.rank_scheduler",
@@ -93,6 +98,7 @@ _HOME = {
     "UNet": "tensoralg.nn.unet",
     "VolumeReadingUnavailableError": "tensoralg.nn.label_volumes",
     "active_layers": "tensoralg.nn.distillation",
+    "adapt": "tensoralg.nn.adapters",
     "attend": "tensoralg.nn.attention",
     "box_coordinates": "tensoralg.nn.global_masks",
     "centroid_distance": "tensoralg.nn.segmentation_metrics",
@@ -101,19 +107,27 @@ _HOME = {
     "evaluate_segmentation": "tensoralg.nn.segmentation",
     "export_codes": "tensoralg.nn.quantization_aware",
     "fit_segmentation": "tensoralg.nn.segmentation",
+    "fix_gates": "tensoralg.nn.adapter_gates",
+    "gate_values": "tensoralg.nn.adapter_gates",
     "global_mask": "tensoralg.nn.global_masks",
+    "load_adapter": "tensoralg.nn.adapter_files",
+    "merge": "tensoralg.nn.adapters",
     "predict_segmentation": "tensoralg.nn.segmentation",
     "prepare_qat": "tensoralg.nn.quantization_aware",
     "read_label_volume": "tensoralg.nn.label_volumes",
+    "save_adapter": "tensoralg.nn.adapter_files",
     "score_segmentation": "tensoralg.nn.segmentation_scores",
     "segmentation_loss": "tensoralg.nn.segmentation",
     "soft_label_loss": "tensoralg.nn.distillation",
     "structure_moments": "tensoralg.nn.segmentation_metrics",
     "tensorize": "tensoralg.nn.conversion",
+    "trainable": "tensoralg.nn.adapters",
+    "unadapt": "tensoralg.nn.adapters",
     "with_mask": "tensoralg.nn.global_masks",
 }
 
 __all__ = [
+    "PELT",
     "CoMERAPenalty",
     "CodedModel",
     "CodedTensor",
@@ -144,6 +158,7 @@ __all__ = [
     "UNet",
     "VolumeReadingUnavailableError",
     "active_layers",
+    "adapt",
     "attend",
     "box_coordinates",
     "centroid_distance",
@@ -152,16 +167,23 @@ __all__ = [
     "evaluate_segmentation",
     "export_codes",
     "fit_segmentation",
+    "fix_gates",
+    "gate_values",
     "global_mask",
+    "load_adapter",
+    "merge",
     "predict_segmentation",
     "prepare_qat",
     "read_label_volume",
+    "save_adapter",
     "score_segmentation",
     "segmentation_loss",
     "soft_label_loss",
     "structure_moments",
     "tensorize",
+    "trainable",
     "training",
+    "unadapt",
     "with_mask",
 ]
 
