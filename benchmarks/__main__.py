@@ -28,6 +28,7 @@ NAMES = (
     "polyadic_precision",
     "thin_tensors",
     "nn",
+    "nn_reading",
     "gpu_nn",
 )
 RESULTS = Path(__file__).parent / "results"

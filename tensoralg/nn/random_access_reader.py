@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,40 @@ __all__ = ["RandomAccessReader", "Reading"]
 
 Pool = Literal["mean", "max"]
 TokenLosses: TypeAlias = "Tensor | npt.ArrayLike"
-Losses: TypeAlias = Callable[[int, int], "TokenLosses | tuple[TokenLosses, Tensor, Tensor]"]
+# with a memory: also keys and values, or queries, keys and values
+Losses: TypeAlias = Callable[[int, int], "TokenLosses | tuple[Any, ...]"]
+Attended: TypeAlias = Callable[[Tensor, Tensor], object]
 
 _ROUNDING = 1e-6  # a loss this far below zero is a rounding error
 
 
+@runtime_checkable
 class SlotMemory(Protocol):
-    """What the reader needs of a memory; `tensoralg.nn.KVMemory` has it."""
+    """What a reader needs of a memory; `KVMemory` has it."""
 
     def append(self, k: Tensor, v: Tensor, positions: Tensor | None = None) -> Any:
         """Store keys and values (B, H, T, d) with their places in the document."""
+
+    def reset(self) -> Any:
+        """Forget all."""
+
+
+@runtime_checkable
+class QueryMemory(Protocol):
+    """What a reader needs of a memory in which queries wait; `Attendre` has it."""
+
+    def push(
+        self,
+        q: Tensor | None,
+        k: Tensor | None,
+        v: Tensor | None,
+        valid: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Any:
+        """Store keys and values; return the values of queries that waited, and their places."""
+
+    def flush(self) -> Any:
+        """Return the same for the queries that still wait."""
 
     def reset(self) -> Any:
         """Forget all."""
@@ -88,10 +112,10 @@ class RandomAccessReader:
         At the end of the document, go back over what was left out. The rule is the same to the
         left: the skip before a window is set by its C. So the beginning of a passage into whose
         middle a skip led is read after all, and what lies before a well foreseen window stays out.
-    memory : KVMemory, optional
-        Emptied when a reading begins. `losses` then returns ``(losses, keys, values)``, and the
-        keys and values (B, H, T, d) are stored with the tokens' places in the document, which have
-        gaps, and go down on the way back.
+    memory : KVMemory or Attendre, optional
+        Emptied when a reading begins. `losses` then returns ``(losses, keys, values)``, for an
+        `Attendre` ``(losses, queries, keys, values)``, each of shape (B, H, T, d); they are stored
+        with the tokens' places in the document, which have gaps, and go down on the way back.
 
     Raises
     ------
@@ -132,7 +156,7 @@ class RandomAccessReader:
         *,
         pool: Pool = "mean",
         return_pass: bool = False,
-        memory: SlotMemory | None = None,
+        memory: SlotMemory | QueryMemory | None = None,
     ) -> None:
         self.window = positive_integer("window", window)
         self.rate = positive_integer("rate", rate)
@@ -144,9 +168,8 @@ class RandomAccessReader:
             raise ValueError(f"pool must be one of {', '.join(get_args(Pool))}; got {pool!r}")
         self.pool = pool
         self.return_pass = bool(return_pass)
-        for name in ("append", "reset"):
-            if memory is not None and not callable(getattr(memory, name, None)):
-                raise TypeError(f"memory must have a method {name!r}; got {type(memory).__name__}")
+        if memory is not None and not isinstance(memory, SlotMemory | QueryMemory):
+            raise TypeError(f"memory must be a KVMemory or an Attendre; got {memory!r}")
         self.memory = memory
 
     def __repr__(self) -> str:
@@ -184,7 +207,7 @@ class RandomAccessReader:
             return self.rate * most
         return self.rate * math.floor(self.alpha / confidence)
 
-    def read(self, length: int, losses: Losses) -> Reading:
+    def read(self, length: int, losses: Losses, *, attended: Attended | None = None) -> Reading:
         """Begin to read a document.
 
         Parameters
@@ -195,6 +218,9 @@ class RandomAccessReader:
             ``losses(start, stop)`` returns one loss for each of the tokens ``start .. stop-1``,
             not negative, as a tensor or an array; with a `memory` also keys and values. Called
             once for each window, in the order of reading.
+        attended : callable, optional
+            ``attended(out, positions)`` takes what an `Attendre` gives out: after a window for the
+            queries that have waited, at the end for the others.
 
         Returns
         -------
@@ -205,11 +231,12 @@ class RandomAccessReader:
         Raises
         ------
         ValueError
-            A negative length; while reading: negative losses.
+            A negative length, or `attended` without an `Attendre`; while reading: negative losses.
         ShapeError
             While reading: not one loss, key and value for every token.
         TypeError
-            `losses` cannot be called, or did not return what a `memory` needs.
+            `losses` or `attended` cannot be called, or `losses` did not return what a `memory`
+            needs.
 
         Examples
         --------
@@ -218,27 +245,36 @@ class RandomAccessReader:
         [(0, 4), (4, 8), (8, 9)]
         """
         length = nonnegative_integer("length", length)
-        if not callable(losses):
-            raise TypeError(f"losses must be callable; got {type(losses).__name__}")
+        for name, given in (("losses", losses), ("attended", attended)):
+            if not callable(given) and not (name == "attended" and given is None):
+                raise TypeError(f"{name} must be callable; got {type(given).__name__}")
+        if attended is not None and not isinstance(self.memory, QueryMemory):
+            raise ValueError(f"attended needs an Attendre as memory; got {self.memory!r}")
         trace = ReadingTrace(length)
-        return Reading(self._windows(trace, losses), trace)
+        return Reading(self._windows(trace, losses, attended), trace)
 
-    def _windows(self, trace: ReadingTrace, losses: Losses) -> Iterator[tuple[int, int]]:
+    def _windows(
+        self, trace: ReadingTrace, losses: Losses, attended: Attended | None
+    ) -> Iterator[tuple[int, int]]:
         """Read forwards, then, where asked for, backwards."""
         if self.memory is not None:
             self.memory.reset()
         start = 0
         while start < trace.length:
             stop = min(start + self.window, trace.length)
-            confidence = self._confidence(losses, start, stop)
+            confidence = self._confidence(losses, attended, start, stop)
             skip = self.skip_length(confidence, trace.length - stop)
             trace.windows.append(ReadWindow(start, stop, confidence, skip))
             yield start, stop
             start = stop + skip
         if self.return_pass:
-            yield from self._way_back(trace, losses)
+            yield from self._way_back(trace, losses, attended)
+        if isinstance(self.memory, QueryMemory) and trace.windows and attended is not None:
+            attended(*self.memory.flush())
 
-    def _way_back(self, trace: ReadingTrace, losses: Losses) -> Iterator[tuple[int, int]]:
+    def _way_back(
+        self, trace: ReadingTrace, losses: Losses, attended: Attended | None
+    ) -> Iterator[tuple[int, int]]:
         """Go through the gaps from right to left, each from the window on its right."""
         forward = list(trace.windows)
         for before, after in reversed(list(pairwise(forward))):
@@ -246,31 +282,42 @@ class RandomAccessReader:
             stop -= self.skip_length(after.confidence, stop - first)
             while stop > first:
                 start = max(stop - self.window, first)
-                confidence = self._confidence(losses, start, stop)
+                confidence = self._confidence(losses, attended, start, stop)
                 skip = self.skip_length(confidence, start - first)
                 trace.windows.append(ReadWindow(start, stop, confidence, skip, returning=True))
                 yield start, stop
                 stop = start - skip
 
-    def _confidence(self, losses: Losses, start: int, stop: int) -> float:
+    def _confidence(
+        self, losses: Losses, attended: Attended | None, start: int, stop: int
+    ) -> float:
         """Take a window's losses, pool them, and store its keys and values."""
         found = losses(start, stop)
         if self.memory is None:
             return self._pooled(found, start, stop)
-        if not isinstance(found, tuple) or len(found) != 3:
+        names = ["keys", "values"]
+        if isinstance(self.memory, QueryMemory):
+            names.insert(0, "queries")
+        if not isinstance(found, tuple) or len(found) != 1 + len(names):
             raise TypeError(
-                "losses must return (losses, keys, values) for a reader with a memory; "
-                f"got {type(found).__name__}"
+                f"losses must return (losses, {', '.join(names)}) for a reader with a "
+                f"{type(self.memory).__name__}; got {type(found).__name__}"
             )
-        values, k, v = found
-        confidence = self._pooled(values, start, stop)
-        for name, stored in (("keys", k), ("values", v)):
+        confidence = self._pooled(found[0], start, stop)
+        for name, stored in zip(names, found[1:], strict=True):
             if stored.ndim != 4 or stored.shape[2] != stop - start:
                 raise ShapeError(
                     f"{name} must have shape (B, H, {stop - start}, d) for the tokens "
                     f"{start} .. {stop - 1}; got {tuple(stored.shape)}"
                 )
-        self.memory.append(k, v, positions=torch.arange(start, stop, device=k.device))
+        *waiting, k, v = found[1:]
+        places = torch.arange(start, stop, device=k.device)
+        if isinstance(self.memory, QueryMemory):
+            emitted = self.memory.push(waiting[0], k, v, positions=places)
+            if attended is not None:
+                attended(*emitted)
+        else:
+            self.memory.append(k, v, positions=places)
         return confidence
 
     def _pooled(self, found: Any, start: int, stop: int) -> float:

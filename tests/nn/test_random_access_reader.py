@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.nn import RandomAccessReader, ReadingTrace, ReadWindow
+from tensoralg.nn import KVMemory, RandomAccessReader, ReadingTrace, ReadWindow, attend
+from tensoralg.nn.attendre import Attendre
 
 
 def constant(value):
@@ -241,13 +242,17 @@ def test_other_bad_arguments():
         RandomAccessReader(4.5, 1, 1.0, 8)
     with pytest.raises(ValueError, match="pool must be one of mean, max; got 'sum'"):
         RandomAccessReader(4, 1, 1.0, 8, pool="sum")
-    with pytest.raises(TypeError, match="memory must have a method 'append'"):
+    with pytest.raises(TypeError, match="memory must be a KVMemory or an Attendre; got 3"):
         RandomAccessReader(4, 1, 1.0, 8, memory=3)
     reader = RandomAccessReader(4, 1, 1.0, 8)
     with pytest.raises(ValueError, match="length must be at least 0"):
         reader.read(-1, constant(1.0))
     with pytest.raises(TypeError, match="losses must be callable"):
         reader.read(10, [1.0])
+    with pytest.raises(TypeError, match="attended must be callable"):
+        reader.read(10, constant(1.0), attended=[])
+    with pytest.raises(ValueError, match="attended needs an Attendre"):
+        reader.read(10, constant(1.0), attended=print)
 
 
 def test_two_readings_of_one_reader_do_not_meet():
@@ -324,3 +329,106 @@ def test_a_memory_needs_keys_and_values():
         list(reader.read(14, constant(0.1)))
     with pytest.raises(ShapeError, match=r"keys must have shape \(B, H, 2, d\)"):
         list(reader.read(14, lambda start, stop: ([0.1] * 2, torch.ones(1, 1, 3, 1), None)))
+
+
+def token_vectors(length, size=4, heads=2):
+    generator = torch.Generator().manual_seed(5)
+    return torch.randn(3, 1, heads, length, size, generator=generator, dtype=torch.float64)
+
+
+def cut(tensors, places):
+    return [tensor[:, :, places] for tensor in tensors]
+
+
+@pytest.mark.parametrize("return_pass", [False, True])
+def test_a_question_after_the_reading_attends_what_was_read(return_pass):
+    """With room for all, the memory is full attention over the windows, gaps left out."""
+    q, k, v = token_vectors(90)
+    losses = torch.full((90,), 0.3)
+    losses[40:60] = 4.0
+    memory = KVMemory(90, "lra")
+    reader = RandomAccessReader(6, 3, 1.0, 15, return_pass=return_pass, memory=memory)
+    reading = reader.read(90, lambda a, b: (losses[a:b], *cut((k, v), slice(a, b))))
+    list(reading)
+    read = torch.cat([torch.arange(one.start, one.stop) for one in reading.trace])
+    assert memory.positions.tolist() == [read.tolist()]
+    assert return_pass == any(one.returning for one in reading.trace)
+    asked = q[:, :, :1]
+    torch.testing.assert_close(memory.read(asked), attend(asked, *cut((k, v), read)))
+
+
+def test_a_small_memory_keeps_the_newest_windows_and_its_size():
+    _, k, v = token_vectors(400)
+    memory = KVMemory(16)
+    reader = RandomAccessReader(8, 8, 1.0, 24, memory=memory)
+    reading = reader.read(400, lambda a, b: ([0.5] * (b - a), *cut((k, v), slice(a, b))))
+    sizes = set()
+    for place, (start, stop) in enumerate(reading):
+        if place:
+            before = reading.trace.windows[-2]
+            assert memory.positions[0].tolist() == [
+                *range(before.stop - (16 - stop + start), before.stop),
+                *range(start, stop),
+            ]
+            sizes.add(memory.nbytes)
+    assert len(sizes) == 1
+    assert place > 10
+
+
+@pytest.mark.parametrize("return_pass", [False, True])
+def test_waiting_queries_attend_later_windows(return_pass):
+    """With room and delay for all, the outputs are full attention both ways over the windows."""
+    tensors = token_vectors(60)
+    losses = torch.full((60,), 0.3)
+    losses[20:40] = 4.0
+    memory = Attendre(66, 60, "lra")
+    reader = RandomAccessReader(6, 3, 1.0, 15, return_pass=return_pass, memory=memory)
+    given = []
+    for _ in range(2):
+        given.clear()
+        reading = reader.read(
+            60,
+            lambda a, b: (losses[a:b], *cut(tensors, slice(a, b))),
+            attended=lambda out, positions: given.append((out, positions)),
+        )
+        list(reading)
+        read = torch.cat([torch.arange(one.start, one.stop) for one in reading.trace])
+        assert len(read) < 60
+        assert torch.equal(torch.cat([positions for _, positions in given]), read)
+        out = torch.cat([out for out, _ in given], dim=2)
+        torch.testing.assert_close(out, attend(*cut(tensors, read)))
+
+
+def test_queries_that_wait_a_little_come_in_order():
+    tensors = token_vectors(100)
+    memory = Attendre(20, 10, "lfa")
+    reader = RandomAccessReader(8, 4, 1.0, 12, memory=memory)
+    given = []
+    reading = reader.read(
+        100,
+        lambda a, b: ([0.4] * (b - a), *cut(tensors, slice(a, b))),
+        attended=lambda out, positions: given.append((out, positions.tolist())),
+    )
+    windows = list(reading)
+    read = [place for window in windows for place in range(*window)]
+    assert [place for _, places in given for place in places] == read
+    assert len(given) == len(windows) + 1  # the last call is the flush
+    assert len(given[-1][1]) == 10
+    assert all(out.isfinite().all() for out, _ in given)
+
+
+def test_a_memory_with_waiting_queries_needs_them():
+    reader = RandomAccessReader(2, 2, 0.2, 4, memory=Attendre(20, 4))
+    with pytest.raises(TypeError, match=r"must return \(losses, queries, keys, values\)"):
+        list(reader.read(14, keyed))
+    q, k, v = token_vectors(14)
+    tight = RandomAccessReader(6, 2, 0.2, 4, memory=Attendre(8, 4))
+    with pytest.raises(ValueError, match="size must be at least delay"):
+        list(tight.read(14, lambda a, b: ([0.2] * (b - a), *cut((q, k, v), slice(a, b)))))
+
+
+def test_an_empty_document_empties_the_memory():
+    memory = KVMemory(4)
+    memory.append(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 3))
+    assert list(RandomAccessReader(2, 2, 0.2, 4, memory=memory).read(0, keyed)) == []
+    assert len(memory) == 0
