@@ -38,7 +38,7 @@ from tensoralg.nn.document_server import DocumentServer
 from tensoralg.nn.random_access_reader import RandomAccessReader
 from tensoralg.nn.reading_trace import ReadingTrace
 
-FIRST_SEED, DOCUMENTS = 9000, 20
+FIRST_SEED, DOCUMENTS = 9000, 12
 LEADS, OFFSETS = 77, 8
 QUESTIONS, QUESTION_ALPHAS = {1: 16, 5: 4}, (0.2, 0.3, 0.45)  # asked for at a time: draws
 WINDOWS = (24, 48)  # tokens; skips are multiples of a window, up to four of them
@@ -212,6 +212,7 @@ class NGramModel:
     def __init__(self, vocabulary: int) -> None:
         self.vocabulary = vocabulary
         self.counts: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+        self.totals: Counter[tuple[int, ...]] = Counter()
 
     def losses(self, tokens: Sequence[int]) -> list[float]:
         """Return -log p of each token given those before it in the window."""
@@ -219,10 +220,11 @@ class NGramModel:
         for place, token in enumerate(tokens):
             p = 1 / self.vocabulary
             for order in range(min(place, 2) + 1):
-                after = self.counts.get(tuple(tokens[place - order : place]))
+                context = tuple(tokens[place - order : place])
+                after = self.counts.get(context)
                 if after is None:
                     break
-                total, kinds = after.total(), len(after)
+                total, kinds = self.totals[context], len(after)
                 p = (after[token] + kinds * p) / (total + kinds)
             found.append(-math.log(p))
         return found
@@ -230,7 +232,9 @@ class NGramModel:
     def learn(self, tokens: Sequence[int]) -> None:
         for place, token in enumerate(tokens):
             for order in range(min(place, 2) + 1):
-                self.counts[tuple(tokens[place - order : place])][token] += 1
+                context = tuple(tokens[place - order : place])
+                self.counts[context][token] += 1
+                self.totals[context] += 1
 
 
 def thread(texts: Sequence[str], depth: int) -> list[int]:

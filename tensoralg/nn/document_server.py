@@ -98,7 +98,8 @@ class DocumentServer:
         tokenize : callable or tokenizers.Tokenizer, optional
             ``tokenize(text)`` returns token ids in 0 .. 2^32 - 1 and, for each of them, the
             characters ``(start, stop)`` that it stands for, neither going back; an object with
-            `encode`, as those of the package tokenizers, is used without its special tokens.
+            `encode`, as those of the package tokenizers, is used without its special tokens;
+            truncation and padding have to be off.
             The default takes every character for a token, its code point for the id.
 
         Returns
@@ -109,10 +110,11 @@ class DocumentServer:
         Raises
         ------
         TypeError
-            `documents` is a single text, or holds something that is neither text nor path.
+            `documents` is a single text, or holds something that is neither text nor path;
+            a tokenizer that returns something else.
         ValueError
-            A text that UTF-8 cannot hold (lone surrogates), a file that is not UTF-8, or ids and
-            spans out of range; the message names the document.
+            A text that UTF-8 cannot hold (lone surrogates), a file that is not UTF-8, ids or
+            spans out of range (the message names the document), or a tokenizer that cuts or pads.
         """
         write_document(Path(path), documents, tokenize)
         return cls(path)

@@ -142,9 +142,17 @@ def _tokenizer(tokenize: Any) -> Tokenize:
     if tokenize is None:
         return _characters
     if callable(encode := getattr(tokenize, "encode", None)):
+        for name in ("truncation", "padding"):
+            if getattr(tokenize, name, None) is not None:
+                raise ValueError(f"tokenize must have no {name}; call its no_{name}()")
 
         def split(text: str) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
             encoding = encode(text, add_special_tokens=False)
+            if not (hasattr(encoding, "ids") and hasattr(encoding, "offsets")):
+                raise TypeError(
+                    "tokenize.encode must return an object with `ids` and `offsets`, as the "
+                    f"package tokenizers has it; got {type(encoding).__name__}"
+                )
             return encoding.ids, encoding.offsets
 
         return split
@@ -186,7 +194,10 @@ def _document(
         encoded = document.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(f"{name} cannot be written as UTF-8: {error}") from None
-    found, spans = tokenize(document)
+    split = tokenize(document)
+    if not isinstance(split, tuple) or len(split) != 2:
+        raise TypeError(f"tokenize must return (ids, spans); got {type(split).__name__}")
+    found, spans = split
     ids = _integers(name, "token ids", found, (-1,))
     places = _integers(name, "spans", spans, (len(ids), 2))
     if ids.size and not 0 <= ids.min() <= ids.max() < 2**32:

@@ -1,7 +1,7 @@
 """Read a long document in windows and leave out what follows a window that was foreseen well."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
@@ -122,7 +122,7 @@ class RandomAccessReader:
     ValueError
         ``window < 1``, ``rate < 1``, ``alpha < 0`` or not finite, ``max_skip < 0``, another `pool`.
     TypeError
-        Sizes that are not integers, or a memory that cannot store.
+        Sizes that are no integers, an `alpha` that is no number, or another `memory`.
 
     Notes
     -----
@@ -161,7 +161,10 @@ class RandomAccessReader:
         self.window = positive_integer("window", window)
         self.rate = positive_integer("rate", rate)
         self.max_skip = nonnegative_integer("max_skip", max_skip)
-        self.alpha = float(alpha)
+        try:
+            self.alpha = float(alpha)
+        except (TypeError, ValueError):
+            raise TypeError(f"alpha must be a number; got {alpha!r}") from None
         if not 0 <= self.alpha < math.inf:
             raise ValueError(f"alpha must be a finite number of at least 0; got {alpha}")
         if pool not in get_args(Pool):
@@ -305,6 +308,8 @@ class RandomAccessReader:
             )
         confidence = self._pooled(found[0], start, stop)
         for name, stored in zip(names, found[1:], strict=True):
+            if not isinstance(stored, Tensor):
+                raise TypeError(f"{name} must be a tensor; got {type(stored).__name__}")
             if stored.ndim != 4 or stored.shape[2] != stop - start:
                 raise ShapeError(
                     f"{name} must have shape (B, H, {stop - start}, d) for the tokens "
@@ -334,11 +339,15 @@ class RandomAccessReader:
         return float(values.max() if self.pool == "max" else values.mean())
 
 
-def _as_losses(found: Tensor | npt.ArrayLike | Sequence[float]) -> npt.NDArray[np.float64]:
+def _as_losses(found: Any) -> npt.NDArray[np.float64]:
     """Convert what a model returned, from any device, to float64."""
     if isinstance(found, Tensor):
-        return found.detach().to("cpu", torch.float64).numpy()
+        kept = found.detach().cpu()
+        found = (kept.double() if kept.is_floating_point() else kept).numpy()
     try:
-        return np.asarray(found, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"losses must return numbers; got {type(found).__name__}") from None
+        values = np.asarray(found)
+    except (TypeError, ValueError, RuntimeError):  # ragged lists among others
+        values = np.asarray(None)
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"losses must return real numbers; got {type(found).__name__}")
+    return values.astype(np.float64)

@@ -95,6 +95,28 @@ def test_an_object_with_encode(path):
     assert server.text(1, 2) == "bc"
 
 
+@pytest.mark.parametrize("name", ["truncation", "padding"])
+def test_tokenizers_that_cut_or_pad_are_refused(path, name):
+    """Part of the text would be missing, or tokens stand for none of it."""
+    tokenizer = Tokenizer()
+    setattr(tokenizer, name, {"max_length": 128})
+    with pytest.raises(ValueError, match=rf"must have no {name}; call its no_{name}\(\)"):
+        DocumentServer.write(path, ["abc"], tokenizer)
+    setattr(tokenizer, name, None)
+    assert len(DocumentServer.write(path, ["abc"], tokenizer)) == 2
+
+
+class IdsOnly:
+    def encode(self, text, add_special_tokens=True):
+        return [1, 2]
+
+
+@pytest.mark.parametrize("tokenizer", [IdsOnly(), lambda text: [1, 2, 3], lambda text: None])
+def test_tokenizers_without_places(path, tokenizer):
+    with pytest.raises(TypeError, match=r"tokenize.* must return"):
+        DocumentServer.write(path, ["abc"], tokenizer)
+
+
 def test_files_as_documents(path, tmp_path):
     (tmp_path / "a.txt").write_bytes("naïve\r\n".encode())
     server = DocumentServer.write(path, [tmp_path / "a.txt", "b"])

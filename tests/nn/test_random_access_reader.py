@@ -191,7 +191,10 @@ def test_losses_of_the_wrong_length(returned):
         next(reading)
 
 
-@pytest.mark.parametrize("returned", [None, "four", ["a"] * 4, object()])
+@pytest.mark.parametrize(
+    "returned",
+    [None, "four", ["a"] * 4, object(), [1j] * 4, np.ones(4) * 1j, torch.ones(4) * 1j, [[1.0], []]],
+)
 def test_losses_that_are_no_numbers(returned):
     reading = RandomAccessReader(4, 4, 1.0, 8).read(12, lambda start, stop: returned)
     with pytest.raises((TypeError, ShapeError, ValueError), match="losses"):
@@ -240,6 +243,8 @@ def test_other_bad_arguments():
         RandomAccessReader(4, 1, 1.0)  # mandatory
     with pytest.raises(TypeError, match="window must be an integer"):
         RandomAccessReader(4.5, 1, 1.0, 8)
+    with pytest.raises(TypeError, match="alpha must be a number; got 'a lot'"):
+        RandomAccessReader(4, 1, "a lot", 8)
     with pytest.raises(ValueError, match="pool must be one of mean, max; got 'sum'"):
         RandomAccessReader(4, 1, 1.0, 8, pool="sum")
     with pytest.raises(TypeError, match="memory must be a KVMemory or an Attendre; got 3"):
@@ -329,6 +334,8 @@ def test_a_memory_needs_keys_and_values():
         list(reader.read(14, constant(0.1)))
     with pytest.raises(ShapeError, match=r"keys must have shape \(B, H, 2, d\)"):
         list(reader.read(14, lambda start, stop: ([0.1] * 2, torch.ones(1, 1, 3, 1), None)))
+    with pytest.raises(TypeError, match="values must be a tensor; got NoneType"):
+        list(reader.read(14, lambda start, stop: ([0.1] * 2, torch.ones(1, 1, 2, 1), None)))
 
 
 def token_vectors(length, size=4, heads=2):
