@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     )
     from tensoralg.nn.document_server import DocumentServer
     from tensoralg.nn.fake_quantization import FakeQuantize
-    from tensoralg.nn.global_masks import box_coordinates, global_mask, with_mask
+    from tensoralg.nn.global_masks import global_mask, mask_coordinates, with_mask
     from tensoralg.nn.key_value_memory import KVMemory
     from tensoralg.nn.label_volumes import (
         LabelVolume,
         VolumeReadingUnavailableError,
         read_label_volume,
     )
+    from tensoralg.nn.mask_moments import StructureMoments, structure_moments
     from tensoralg.nn.pelt import PELT
     from tensoralg.nn.planner import Plan, Route
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
@@ -51,12 +52,7 @@ if TYPE_CHECKING:
         segmentation_loss,
     )
     from tensoralg.nn.segmentation_case import SegmentationCase
-    from tensoralg.nn.segmentation_metrics import (
-        StructureMoments,
-        centroid_distance,
-        dice,
-        structure_moments,
-    )
+    from tensoralg.nn.segmentation_metrics import centroid_distance, dice
     from tensoralg.nn.segmentation_scores import SegmentationScores, score_segmentation
     from tensoralg.nn.tied_output import TiedOutput
     from tensoralg.nn.transformer import EncoderConfig, TransformerClassifier
@@ -89,7 +85,7 @@ _HOME = {
     "Route": "tensoralg.nn.planner",
     "SegmentationCase": "tensoralg.nn.segmentation_case",
     "SegmentationScores": "tensoralg.nn.segmentation_scores",
-    "StructureMoments": "tensoralg.nn.segmentation_metrics",
+    "StructureMoments": "tensoralg.nn.mask_moments",
     "TTConvolution": "tensoralg.nn.tt_convolution",
     "TTLinear": "tensoralg.nn.tt_linear",
     "TTMEmbedding": "tensoralg.nn.tt_embedding",
@@ -100,7 +96,6 @@ _HOME = {
     "active_layers": "tensoralg.nn.distillation",
     "adapt": "tensoralg.nn.adapters",
     "attend": "tensoralg.nn.attention",
-    "box_coordinates": "tensoralg.nn.global_masks",
     "centroid_distance": "tensoralg.nn.segmentation_metrics",
     "dice": "tensoralg.nn.segmentation_metrics",
     "distill": "tensoralg.nn.distillation",
@@ -111,6 +106,7 @@ _HOME = {
     "gate_values": "tensoralg.nn.adapter_gates",
     "global_mask": "tensoralg.nn.global_masks",
     "load_adapter": "tensoralg.nn.adapter_files",
+    "mask_coordinates": "tensoralg.nn.global_masks",
     "merge": "tensoralg.nn.adapters",
     "predict_segmentation": "tensoralg.nn.segmentation",
     "prepare_qat": "tensoralg.nn.quantization_aware",
@@ -119,7 +115,7 @@ _HOME = {
     "score_segmentation": "tensoralg.nn.segmentation_scores",
     "segmentation_loss": "tensoralg.nn.segmentation",
     "soft_label_loss": "tensoralg.nn.distillation",
-    "structure_moments": "tensoralg.nn.segmentation_metrics",
+    "structure_moments": "tensoralg.nn.mask_moments",
     "tensorize": "tensoralg.nn.conversion",
     "trainable": "tensoralg.nn.adapters",
     "unadapt": "tensoralg.nn.adapters",
@@ -160,7 +156,6 @@ __all__ = [
     "active_layers",
     "adapt",
     "attend",
-    "box_coordinates",
     "centroid_distance",
     "dice",
     "distill",
@@ -171,6 +166,7 @@ __all__ = [
     "gate_values",
     "global_mask",
     "load_adapter",
+    "mask_coordinates",
     "merge",
     "predict_segmentation",
     "prepare_qat",

@@ -14,12 +14,15 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import array_api_compat
+import numpy as np
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import nonnegative_integer
 from tensoralg.gpu.namespaces import namespace_of
+from tensoralg.nn.label_checks import checked_labels, checked_mask
+from tensoralg.nn.mask_moments import structure_moments
 
-__all__ = ["box_coordinates", "global_mask", "with_mask"]
+__all__ = ["global_mask", "mask_coordinates", "with_mask"]
 
 
 def global_mask(
@@ -86,46 +89,52 @@ def global_mask(
     return _filled(xp, _closed(xp, mask, reach)) if fill else mask
 
 
-def box_coordinates(mask: Any) -> Any:
-    """Coordinates in which the bounding box of a mask reaches from -1 to 1 along every axis.
+def mask_coordinates(mask: Any, *, frame: Literal["box", "moments"] = "box") -> Any:
+    """Coordinates in which the mask reaches from about -1 to 1 along every axis.
 
-    Two images in which the masks' boxes differ in place and size have the same coordinates at
+    Two images in which the masks differ in place and size have the same coordinates at
     corresponding places.
 
     Parameters
     ----------
     mask : array of bool, shape (n_1, .., n_D)
         Not empty.
+    frame : {"box", "moments"}, default "box"
+        "box": -1 and 1 are the borders of the mask's bounding box. "moments": the origin is the
+        centroid, the unit the half width of the box that has the mask's variance along the axis;
+        a few voxels that stick out hardly move it.
 
     Returns
     -------
     array of float32, shape (D, n_1, .., n_D)
-        -1 at the first and 1 at the last border of the box, beyond these outside. Voxels have
-        their values at their centres: a box of n voxels has -1 + 1/n, .., 1 - 1/n.
+        Of the voxels' centres. For a mask that is a box both frames are the same: n voxels have
+        -1 + 1/n, .., 1 - 1/n.
 
     Raises
     ------
     ValueError
-        The mask is empty, or not of booleans.
+        Another frame, or a mask that is empty or not of booleans.
 
     Examples
     --------
     >>> import numpy as np
-    >>> box_coordinates(np.array([False, True, True, False])).tolist()
+    >>> mask = np.array([False, True, True, False])
+    >>> mask_coordinates(mask).tolist()
+    [[-1.5, -0.5, 0.5, 1.5]]
+    >>> mask_coordinates(mask, frame="moments").tolist()
     [[-1.5, -0.5, 0.5, 1.5]]
     """
+    if frame not in ("box", "moments"):
+        raise ValueError(f"frame must be 'box' or 'moments'; got {frame!r}")
     xp, mask = checked_mask("mask", mask)
-    device, dimension = array_api_compat.device(mask), mask.ndim
+    if not xp.any(mask):
+        raise ValueError("mask must not be empty: it has no coordinates")
+    middle, half = _box(xp, mask) if frame == "box" else _ellipsoid(mask)
     channels = []
     for axis, size in enumerate(mask.shape):
-        others = tuple(k for k in range(dimension) if k != axis)
-        places = xp.nonzero(xp.any(mask, axis=others) if others else mask)[0]
-        if not places.shape[0]:
-            raise ValueError("mask must not be empty: it has no bounding box")
-        low, high = int(places[0]), int(places[-1]) + 1
-        centres = xp.arange(size, dtype=xp.float32, device=device) + 0.5
-        line = (2 * centres - (low + high)) / (high - low)
-        shape = tuple(size if k == axis else 1 for k in range(dimension))
+        places = xp.arange(size, dtype=xp.float32, device=array_api_compat.device(mask))
+        line = (places - middle[axis]) / half[axis]
+        shape = tuple(size if k == axis else 1 for k in range(mask.ndim))
         channels.append(xp.broadcast_to(xp.reshape(line, shape), mask.shape))
     return xp.stack(channels)
 
@@ -135,7 +144,7 @@ def with_mask(
     mask: Any,
     *,
     mode: Literal["only", "concat"] = "only",
-    coordinates: bool = False,
+    coordinates: Literal["box", "moments"] | None = None,
     dimension: int | None = None,
 ) -> Any:
     """Give a network the mask: in the place of the image, or as one more channel.
@@ -148,8 +157,8 @@ def with_mask(
         Of every image. An axis of one channel, as the image has one, is accepted.
     mode : {"only", "concat"}, default "only"
         "only": the mask alone is the input.
-    coordinates : bool, default False
-        Add the D channels of `box_coordinates`.
+    coordinates : {"box", "moments"}, optional
+        Add the D channels of `mask_coordinates` in this frame.
     dimension : int, optional
         D. By default what fits the shapes, and where both do, images of a batch (D = 2) rather
         than one volume.
@@ -167,13 +176,13 @@ def with_mask(
     TypeError
         Image and mask are of different libraries.
     ValueError
-        Another mode, a mask that is not of booleans or, with coordinates, empty.
+        Another mode or frame, a mask that is not of booleans or, with coordinates, empty.
 
     Examples
     --------
     >>> import torch
     >>> image, mask = torch.randn(2, 1, 5, 7), torch.ones(2, 5, 7, dtype=torch.bool)
-    >>> with_mask(image, mask, mode="only", coordinates=True).shape
+    >>> with_mask(image, mask, mode="only", coordinates="box").shape
     torch.Size([2, 3, 5, 7])
     """
     if mode not in ("only", "concat"):
@@ -187,103 +196,15 @@ def with_mask(
     axis = 1 if batched else 0
     parts = [xp.astype(image, dtype)] if mode == "concat" else []
     parts.append(xp.expand_dims(xp.astype(mask, dtype), axis=axis))
-    if coordinates and batched:
-        rows = [box_coordinates(mask[row, ...]) for row in range(mask.shape[0])]
+    if coordinates is not None and batched:
+        rows = [mask_coordinates(mask[row, ...], frame=coordinates) for row in range(mask.shape[0])]
         empty = xp.zeros(
             (0, mask.ndim - 1, *mask.shape[1:]), dtype=dtype, device=array_api_compat.device(mask)
         )
         parts.append(xp.astype(xp.stack(rows), dtype) if rows else empty)
-    elif coordinates:
-        parts.append(xp.astype(box_coordinates(mask), dtype))
+    elif coordinates is not None:
+        parts.append(xp.astype(mask_coordinates(mask, frame=coordinates), dtype))
     return xp.concat(parts, axis=axis)
-
-
-def checked_labels(name: str, labels: Any, *, least: int = 0) -> tuple[Any, Any]:
-    """Return the namespace and labels as integers, or raise naming the argument.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for the messages.
-    labels : array or nested list, any shape but ()
-        Whole numbers; floating ones are accepted, as files of volumes often hold them.
-    least : int, default 0
-        The smallest label accepted.
-
-    Returns
-    -------
-    xp : module
-        The array-API namespace.
-    labels : array of int
-        Integers and booleans as they are, floating numbers as int64.
-
-    Raises
-    ------
-    ValueError
-        A single number, or values that are not whole or too small.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> checked_labels("labels", np.array([0.0, 2.0]))[1].tolist()
-    [0, 2]
-    """
-    xp = namespace_of(labels)
-    labels = xp.asarray(labels)
-    if labels.ndim == 0:
-        raise ValueError(f"{name} must have axes of space; got a single number")
-    if xp.isdtype(labels.dtype, "real floating"):
-        whole = xp.isfinite(labels) & (xp.round(labels) == labels)
-        if not xp.all(whole):
-            wrong = float(labels[~whole][0])
-            raise ValueError(f"{name} must be whole numbers; got {wrong}")
-        labels = xp.astype(labels, xp.int64)
-    elif not xp.isdtype(labels.dtype, ("integral", "bool")):
-        raise ValueError(f"{name} must be whole numbers; got dtype {labels.dtype}")
-    if xp.isdtype(labels.dtype, "signed integer") and xp.any(labels < least):
-        raise ValueError(f"{name} must be at least {least}; got {int(xp.min(labels))}")
-    return xp, labels
-
-
-def checked_mask(name: str, mask: Any) -> tuple[Any, Any]:
-    """Return the namespace and a mask as booleans, or raise naming the argument.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for the messages.
-    mask : array or nested list, any shape but ()
-        Booleans, or numbers that are all 0 or 1.
-
-    Returns
-    -------
-    xp : module
-        The array-API namespace.
-    mask : array of bool
-        The mask.
-
-    Raises
-    ------
-    ValueError
-        Other values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> checked_mask("mask", np.array([0.0, 1.0]))[1].tolist()
-    [False, True]
-    """
-    xp = namespace_of(mask)
-    mask = xp.asarray(mask)
-    if mask.ndim == 0:
-        raise ValueError(f"{name} must have axes of space; got a single number")
-    if not xp.isdtype(mask.dtype, "bool"):
-        wrong = (mask != 0) & (mask != 1)
-        if xp.any(wrong):
-            seen = mask[wrong][0]
-            raise ValueError(f"{name} must be of booleans, or of 0 and 1; got {seen}")
-        mask = mask == 1
-    return xp, mask
 
 
 def _label_set(name: str, labels: Iterable[int] | None) -> set[int] | None:
@@ -296,6 +217,26 @@ def _label_set(name: str, labels: Iterable[int] | None) -> set[int] | None:
     if 0 in found:
         raise ValueError(f"{name} must not have the background 0")
     return found
+
+
+def _box(xp: Any, mask: Any) -> tuple[list[float], list[float]]:
+    """Middle and half width of the bounding box along every axis, in voxels."""
+    middle, half = [], []
+    for axis in range(mask.ndim):
+        others = tuple(k for k in range(mask.ndim) if k != axis)
+        places = xp.nonzero(xp.any(mask, axis=others) if others else mask)[0]
+        low, high = int(places[0]), int(places[-1])
+        middle.append((low + high) / 2)
+        half.append((high - low + 1) / 2)
+    return middle, half
+
+
+def _ellipsoid(mask: Any) -> tuple[list[float], list[float]]:
+    """Centroid, and half width of the box of the same variance along every axis, in voxels."""
+    moments = structure_moments(mask)
+    # a voxel is not a point: it is 1 wide and has a variance of its own
+    variance = np.diagonal(moments.covariance) + 1 / 12
+    return moments.centroid.tolist(), np.sqrt(3 * variance).tolist()
 
 
 def _is_batch(image: tuple[int, ...], mask: tuple[int, ...], dimension: int | None) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import PersistenceError, ShapeError, TensorAlgError
-from tensoralg.nn.global_masks import checked_labels
-from tensoralg.nn.segmentation_metrics import checked_spacing
+from tensoralg.nn.label_checks import checked_labels
+from tensoralg.nn.mask_moments import checked_spacing
 
 __all__ = ["LabelVolume", "VolumeReadingUnavailableError", "read_label_volume"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import nonnegative_integer
-from tensoralg.nn.global_masks import checked_labels
+from tensoralg.nn.label_checks import checked_labels
 
 __all__ = ["UNKNOWN", "SegmentationCase", "checked_axis"]
 

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.gpu.namespaces import namespace_of
-from tensoralg.nn.global_masks import checked_labels
+from tensoralg.nn.label_checks import checked_labels
+from tensoralg.nn.mask_moments import checked_spacing
 from tensoralg.nn.segmentation_metrics import (
     check_same_shape,
     checked_label_list,
-    checked_spacing,
     distance_of_masks,
     overlap_of_masks,
 )
