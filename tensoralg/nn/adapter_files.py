@@ -203,5 +203,4 @@ def _fill(
         for name, parameter in own.items():
             parameter.copy_(weights[name])
     for name, gate in modules.items():
-        gate.constant = gates[name]
-        gate.requires_grad_(gate.constant is None)
+        gate.fix(gates[name])

@@ -69,8 +69,7 @@ def fix_gates(model: nn.Module, value: float | Mapping[str, float] | None) -> nn
             raise ValueError(f"value: no gate is named {key!r}; there are {sorted(gates)}")
         chosen.update(dict.fromkeys(hits, None if constant is None else float(constant)))
     for name, constant in chosen.items():
-        gates[name].constant = constant
-        gates[name].requires_grad_(constant is None)
+        gates[name].fix(constant)
     return model
 
 

@@ -89,6 +89,27 @@ class Gate(nn.Module):
         total = logarithms.masked_fill(~present, -math.inf).logsumexp(token_axis, keepdim=True)
         return total - present.sum(dim=token_axis, keepdim=True).to(wide).log()
 
+    def get_extra_state(self) -> Tensor:
+        """Put the constant into ``state_dict``; -1 where there is none."""
+        value = -1.0 if self.constant is None else self.constant
+        return torch.tensor(value, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the constant from ``state_dict``, and train or freeze the gate accordingly.
+
+        Parameters
+        ----------
+        state : Tensor, shape ()
+            As from `get_extra_state`.
+        """
+        self.fix(None if float(state) < 0 else float(state))
+
+    def fix(self, constant: float | None) -> None:
+        """Put a constant in the gate's place and freeze it; None frees it."""
+        if (constant is None) != (self.constant is None):
+            self.requires_grad_(constant is None)
+        self.constant = constant
+
     def extra_repr(self) -> str:
         """Text for ``repr``."""
         return f"features={self.weight.shape[0]}, constant={self.constant}"

@@ -235,15 +235,16 @@ def test_trainable_numbers_have_a_closed_form(methods, gate):
 
 
 def test_the_numbers_of_bert_base():
-    with torch.device("meta"):
-        base = TransformerClassifier(EncoderConfig(30522, 2, layers=12, positions=512))
+    # the sizes that the parts depend on; a narrow feed-forward part is quicker to draw
+    base = TransformerClassifier(EncoderConfig(2, 2, layers=12, feed_forward=2, positions=2))
     for config, numbers in (
         (PELT(lora=8, gate=False), 294_912),
         (PELT(adapter=48, gate=False), 894_528),
         (PELT(prefix=10, gate=False), 184_320),
     ):
-        model = adapt(copy.deepcopy(base), config)
+        model = adapt(base, config)
         assert trainable(model) == numbers == closed_form(config, layers=12, width=768)
+        unadapt(model)
 
 
 def test_a_train_of_matrices_in_the_place_of_lora():
@@ -460,6 +461,17 @@ def test_gates_are_fixed_by_method_or_name_and_freed():
     fix_gates(model, None)
     assert trainable(model) == numbers
     assert all(torch.equal(gate_values(model, *batch)[n], values[n]) for n in values)
+
+
+def test_fixed_gates_are_part_of_the_state():
+    batch = sentences()
+    model = fix_gates(stirred(adapt(classifier(), ALL)), {"prefix": 0.0, "lora": 0.5})
+    other = adapt(classifier(), ALL)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(*batch), model(*batch))
+    assert trainable(other) == trainable(model)
+    other.load_state_dict(adapt(classifier(), ALL).state_dict())
+    assert trainable(other) == closed_form(ALL)
 
 
 # ------------------------------------------------------------------ life with other tools

@@ -85,13 +85,12 @@ def test_draws_are_balanced_disjoint_and_by_seed(script):
 
 
 def test_lora_alone_has_as_many_numbers_as_all_parts(script):
-    with torch.device("meta"):
-        config = EncoderConfig(300, 2, hidden=384, heads=12, layers=6, feed_forward=1536)
-        numbers = {}
-        for method in script.methods():
-            if method.config is not None and method.config.methods:
-                model = script.adapt(TransformerClassifier(config), method.config)
-                numbers[method.name] = script.trainable(model)
+    config = EncoderConfig(3, 2, hidden=384, heads=12, layers=6, feed_forward=3)
+    numbers = {}
+    for method in script.methods():
+        if method.config is not None and method.config.methods:
+            model = script.adapt(TransformerClassifier(config), method.config)
+            numbers[method.name] = script.trainable(model)
     together = numbers["all four parts, gated"]
     assert numbers["LoRA alone"] == pytest.approx(together, rel=0.06)
     assert numbers["all four parts, no gates"] == pytest.approx(together, rel=0.15)
