@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tensoralg.nn.adapter_files import load_adapter, save_adapter
     from tensoralg.nn.adapter_gates import fix_gates, gate_values
     from tensoralg.nn.adapters import adapt, merge, trainable, unadapt
+    from tensoralg.nn.attendre import Attendre
     from tensoralg.nn.attention import attend
     from tensoralg.nn.comera_penalty import CoMERAPenalty
     from tensoralg.nn.conversion import tensorize
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
         read_label_volume,
     )
     from tensoralg.nn.mask_moments import StructureMoments, structure_moments
+    from tensoralg.nn.memory_model import with_memory
+    from tensoralg.nn.memory_stream import MemoryStream
     from tensoralg.nn.pelt import PELT
     from tensoralg.nn.planner import Plan, Route
     from tensoralg.nn.quantization_aware import CodedModel, CodedTensor, export_codes, prepare_qat
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
 
 # where each public name lives
 _HOME = {
+    "Attendre": "tensoralg.nn.attendre",
     "CoMERAPenalty": "tensoralg.nn.comera_penalty",
     "CodedModel": "tensoralg.nn.quantization_aware",
     "CodedTensor": "tensoralg.nn.quantization_aware",
@@ -74,6 +78,7 @@ _HOME = {
     "KVMemory": "tensoralg.nn.key_value_memory",
     "LabelVolume": "tensoralg.nn.label_volumes",
     "LayerPair": "tensoralg.nn.distillation",
+    "MemoryStream": "tensoralg.nn.memory_stream",
     "PELT": "tensoralg.nn.pelt",
     "Plan": "tensoralg.nn.planner",
     "RandomAccessReader": "tensoralg.nn.random_access_reader",
@@ -120,10 +125,12 @@ _HOME = {
     "trainable": "tensoralg.nn.adapters",
     "unadapt": "tensoralg.nn.adapters",
     "with_mask": "tensoralg.nn.global_masks",
+    "with_memory": "tensoralg.nn.memory_model",
 }
 
 __all__ = [
     "PELT",
+    "Attendre",
     "CoMERAPenalty",
     "CodedModel",
     "CodedTensor",
@@ -135,6 +142,7 @@ __all__ = [
     "KVMemory",
     "LabelVolume",
     "LayerPair",
+    "MemoryStream",
     "Plan",
     "RandomAccessReader",
     "RankReport",
@@ -181,6 +189,7 @@ __all__ = [
     "training",
     "unadapt",
     "with_mask",
+    "with_memory",
 ]
 
 

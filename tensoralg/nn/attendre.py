@@ -50,7 +50,11 @@ class Attendre:
         How many queries wait; 0 for none.
     policy : {"fifo", "lra", "lfa"}, default "lra"
         Which slot goes when the memory is full, see `KVMemory`.
-    top_k, decay, protect
+    top_k : int, default 1
+        As for `KVMemory`; with fewer slots refreshed by a query, the important ones stand out.
+    decay : float, default 0.9
+        As for `KVMemory`.
+    protect : int, default 0
         As for `KVMemory`.
     causal : bool, default False
         A query attends no key of a later position than its own.
@@ -90,8 +94,11 @@ class Attendre:
     >>> _ = torch.manual_seed(0)
     >>> q, k, v = torch.randn(3, 1, 2, 10, 4)
     >>> attention = Attendre(10, 4, "lra")
-    >>> [attention.push(*part).positions.tolist() for part in zip(*(x.split(5, 2) for x in (q, k, v)))]
-    [[0], [1, 2, 3, 4, 5]]
+    >>> for start in (0, 5):
+    ...     part = slice(start, start + 5)
+    ...     print(attention.push(q[:, :, part], k[:, :, part], v[:, :, part]).positions)
+    tensor([0])
+    tensor([1, 2, 3, 4, 5])
     >>> attention.flush().positions
     tensor([6, 7, 8, 9])
     """
@@ -102,8 +109,8 @@ class Attendre:
         delay: int,
         policy: Policy = "lra",
         *,
-        top_k: int = 8,
-        decay: float = 1.0,
+        top_k: int = 1,
+        decay: float = 0.9,
         protect: int = 0,
         causal: bool = False,
     ) -> None:
