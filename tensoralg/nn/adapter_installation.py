@@ -276,7 +276,7 @@ def _apply_bottleneck(module: nn.Module, args: Any, kwargs: Any, output: Tensor)
 
 def _place(module: nn.Module, part: Any, x: Tensor) -> tuple[int | None, Tensor | None]:
     """Ask the host where tokens lie, if there is a gate that wants to know."""
-    if part.gate is None:
+    if part.gate is None or part.gate.constant is not None:
         return None, None
     context = module.pelt_context
     assert isinstance(context, SampleContext)

@@ -176,15 +176,14 @@ def _check_able(model: nn.Module, named: dict[str, nn.Module], config: PELT, sit
         if any(nn.parameter.is_lazy(p) for p in module.parameters()):
             raise ValueError(f"{name!r} does not know its size before its first input")
     for name, module in sites.attention.items():
-        if config.methods == ("adapter",) and not config.gate:
-            break
+        multihead = isinstance(module, nn.MultiheadAttention)
+        if not (config.prefix or config.prompt or (config.lora and multihead)):
+            continue
         if type(module) not in _ATTENTION:
             raise ValueError(
                 f"{name!r} is a {type(module).__name__}: its own behaviour would be lost"
             )
-        if isinstance(module, nn.MultiheadAttention) and (
-            module.bias_k is not None or module.add_zero_attn
-        ):
+        if multihead and (module.bias_k is not None or module.add_zero_attn):
             raise ValueError(f"{name!r} has bias_kv or add_zero_attn, which is not supported")
     decoders = [n for n, m in named.items() if isinstance(m, nn.TransformerDecoderLayer)]
     if decoders and config.gate and config.methods:

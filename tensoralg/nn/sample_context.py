@@ -64,11 +64,13 @@ class SampleContext:
     ----------
     first, last : bool
         Whether the host begins or ends the stack of prompts.
+    known : bool
+        Whether the host is of a known kind, whose masks can be told.
     """
 
     def __init__(self, prompts: PromptStack | None = None) -> None:
         self.prompts = prompts
-        self.first = self.last = False
+        self.first = self.last = self.known = False
         self._axis: int | None = None
         self._mask: Tensor | None = None
 
@@ -99,8 +101,15 @@ class SampleContext:
         ------
         ShapeError
             The mask does not belong to these tokens.
+        RuntimeError
+            A part of a known host runs by itself.
         """
         axis = self._axis
+        if axis is None and self.known:
+            raise RuntimeError(
+                "a layer with a gate runs outside its block, so padding cannot be told from "
+                "tokens; call the block or the model, or use gate=False"
+            )
         if axis is None:  # any model: rows of a matrix are samples of their own
             if x.ndim < 3:
                 return None, None
@@ -165,7 +174,8 @@ def host(module: nn.Module, context: SampleContext) -> None:
     module.pelt_context = context  # type: ignore[assignment]
     enter: Any = _enter_root
     for kind, function in _ENTER.items():
-        enter = function if isinstance(module, kind) else enter
+        if isinstance(module, kind):
+            enter, context.known = function, True
     module.register_forward_pre_hook(enter, with_kwargs=True)
     module.register_forward_hook(_leave, always_call=True)
 

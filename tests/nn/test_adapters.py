@@ -20,6 +20,7 @@ from tensoralg.nn import (
     tensorize,
     trainable,
     unadapt,
+    with_memory,
 )
 from tensoralg.nn.adapted_attention import AdaptedSelfAttention
 from tensoralg.nn.training import fit
@@ -282,7 +283,7 @@ def test_training_changes_the_parts_only():
     before = copy.deepcopy(model.state_dict())
     history = learn(model, steps=60)
     assert history[-1]["loss"] < 0.7 * history[0]["loss"]
-    for name, value in model.state_dict().items():
+    for name, value in model.named_parameters():
         same = torch.equal(value, before[name])
         assert same == ("pelt_" not in name), name
     base = classifier().state_dict()
@@ -518,6 +519,29 @@ def test_other_types_and_modes():
         torch.testing.assert_close(model(tokens, mask).float(), exact, atol=0.1, rtol=0.1)
     model.train()
     assert all(m.training for m in model.modules())
+
+
+def test_a_part_of_a_block_alone_knows_no_padding():
+    model, hidden = adapt(classifier(), PELT(lora=2)), torch.zeros(1, 3, 12, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="runs outside its block"):
+        model.blocks[0].attention.query(hidden)
+    fix_gates(model, 0.5)
+    model.blocks[0].attention.query(hidden)
+
+
+def test_memories_take_weights_and_adapters_and_refuse_slots():
+    batch = sentences()
+    model = stirred(adapt(classifier(), PELT(lora=2, adapter=3)))
+    remembering = with_memory(model, 32, 16, chunk=4)
+    torch.testing.assert_close(remembering(*batch), model(*batch))
+    torch.testing.assert_close(model(*batch), remembering(*batch))
+    small = adapt(with_memory(classifier(), 6, 2, "lra", chunk=4), PELT(lora=2))
+    same = with_memory(adapt(classifier(), PELT(lora=2)), 6, 2, "lra", chunk=4)
+    torch.testing.assert_close(stirred(small)(*batch), stirred(same)(*batch))
+    with pytest.raises(TypeError, match="AdaptedSelfAttention"):
+        with_memory(adapt(classifier(), PELT(prefix=2)), 32, 16)
+    with pytest.raises(ValueError, match="MemorySelfAttention: its own behaviour"):
+        adapt(with_memory(classifier(), 32, 16), PELT(prefix=2))
 
 
 def test_training_mode_is_taken_over_part_by_part():

@@ -40,15 +40,28 @@ def build():
     return TransformerClassifier(config)
 
 
-def test_all_methods_learn_and_the_tables_hold_what_they_did(script):
+def test_all_methods_learn_and_the_tables_hold_what_they_did(script, tmp_path):
     chosen = [
         script.Method("head", PELT(train=("classifier",)), 1e-2),
         script.Method("parts", PELT(2, 2, 2, 2, train=("classifier",)), 1e-2),
         script.Method("all", None, 3e-3),
     ]
     table = script.run(
-        2, first=0, learn=20, test=20, epochs=12, data=made_up(script), build=build, chosen=chosen
+        2,
+        first=0,
+        learn=20,
+        test=20,
+        epochs=12,
+        data=made_up(script),
+        build=build,
+        chosen=chosen,
+        folder=tmp_path,
     )
+    again = script.run(
+        2, first=0, learn=20, test=20, epochs=12, data=made_up(script), chosen=chosen,
+        build=lambda: pytest.fail("what is kept is not measured again"), folder=tmp_path,
+    )  # fmt: skip
+    assert again == table
     rows = {
         cells[0]: cells[1:]
         for line in table.splitlines()
