@@ -308,8 +308,10 @@ class _Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         cases = self.cases if self.augment is None else [self.augment(c) for c in self.cases]
         images = self.images(cases)
-        for rows in torch.randperm(len(images)).split(self.batch_size):
-            yield _stacked([images[row] for row in rows.tolist()], self.classes)
+        order = torch.randperm(len(images)).tolist()
+        for first in range(0, len(order), self.batch_size):
+            rows = order[first : first + self.batch_size]
+            yield _stacked([images[row] for row in rows], self.classes)
 
 
 def _stacked(cases: Sequence[SegmentationCase], classes: int) -> tuple[Tensor, Tensor, Tensor]:

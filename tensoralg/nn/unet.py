@@ -20,6 +20,10 @@ __all__ = ["UNet"]
 _KERNEL = 3
 _GROUPS = 8  # of channels that are normalised together, at most
 _DENSE: dict[int, type[nn.Conv2d] | type[nn.Conv3d]] = {2: nn.Conv2d, 3: nn.Conv3d}
+_BATCH_NORM: dict[int, type[nn.BatchNorm2d] | type[nn.BatchNorm3d]] = {
+    2: nn.BatchNorm2d,
+    3: nn.BatchNorm3d,
+}
 _POOL = {2: functional.max_pool2d, 3: functional.max_pool3d}
 _MODE: dict[int, Literal["bilinear", "trilinear"]] = {2: "bilinear", 3: "trilinear"}
 
@@ -27,7 +31,7 @@ _MODE: dict[int, Literal["bilinear", "trilinear"]] = {2: "bilinear", 3: "triline
 class UNet(nn.Module):
     """Encoder and decoder with skipped connections, for 2-D images or 3-D volumes.
 
-    Each level has two 3-wide convolutions, each with group normalization and ReLU. Going down,
+    Each level has two 3-wide convolutions, each with normalization and ReLU. Going down,
     maxima over two voxels halve every axis, rounded up; going up, linear interpolation gives back
     exactly the size of the level above: odd sizes need no padding or cropping.
 
@@ -46,6 +50,10 @@ class UNet(nn.Module):
         than the kernel. Dense by default.
     dropout : float, default 0
         Share of the coarsest level's channels that is dropped in training.
+    normalization : {"batch", "group"}, default "batch"
+        After every convolution. "group" makes training independent of the other images of a
+        batch, but each image loses part of what is constant over it, such as the third coordinate
+        of a slice.
     dtype : torch.dtype, optional
         Of the parameters.
     device : torch.device or str, optional
@@ -55,13 +63,13 @@ class UNet(nn.Module):
     ------
     ValueError
         `dimension` is neither 2 nor 3, `widths` is empty, a number of channels or the rank is not
-        positive, `dropout` is not in [0, 1).
+        positive, `dropout` is not in [0, 1), or there is no such normalization.
 
     References
     ----------
     .. [1] O. Ronneberger, P. Fischer, T. Brox, "U-Net: Convolutional Networks for Biomedical Image
-       Segmentation", MICCAI 2015, arXiv:1505.04597. Group normalization, interpolation and
-       zero padding are ours.
+       Segmentation", MICCAI 2015, arXiv:1505.04597. Normalization, interpolation and zero
+       padding are ours.
 
     Examples
     --------
@@ -79,6 +87,7 @@ class UNet(nn.Module):
         dimension: int = 2,
         rank: int | None = None,
         dropout: float = 0.0,
+        normalization: Literal["batch", "group"] = "batch",
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
@@ -91,10 +100,13 @@ class UNet(nn.Module):
             raise ValueError("widths must have a number of channels for at least one level")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1); got {dropout}")
+        if normalization not in ("batch", "group"):
+            raise ValueError(f"normalization must be 'batch' or 'group'; got {normalization!r}")
         super().__init__()
         self.in_channels = positive_integer("in_channels", in_channels)
         self.out_channels = positive_integer("out_channels", out_channels)
         self.widths, self.dimension, self.dropout = levels, dimension, float(dropout)
+        self.normalization = normalization
         self.rank = None if rank is None else positive_integer("rank", rank)
 
         def block(inputs: int, outputs: int) -> nn.Sequential:
@@ -102,11 +114,9 @@ class UNet(nn.Module):
             for channels in (inputs, outputs):
                 layers += [
                     _convolution(channels, outputs, dimension, self.rank, dtype, device),
-                    # a group of one channel would lose that channel on a single voxel
-                    nn.GroupNorm(gcd(outputs, _GROUPS) if outputs > _GROUPS else 1, outputs,
-                                 dtype=dtype, device=device),
+                    _normalization(normalization, outputs, dimension, dtype, device),
                     nn.ReLU(),
-                ]  # fmt: skip
+                ]
             return nn.Sequential(*layers)
 
         down = zip((self.in_channels, *levels), levels, strict=False)
@@ -131,7 +141,8 @@ class UNet(nn.Module):
         Raises
         ------
         ShapeError
-            Another number of axes or channels, or an axis without voxels.
+            Another number of axes or channels, an axis without voxels, or in training a single
+            voxel at the coarsest level, which has no variance to normalise by.
         """
         axes = image.ndim - self.dimension
         if axes not in (1, 2):
@@ -151,6 +162,12 @@ class UNet(nn.Module):
         if not len(image):  # pooling and interpolation refuse empty batches
             nothing = image.new_zeros(0, self.out_channels, *image.shape[2:])
             return nothing + 0 * sum(p.sum() for p in self.parameters())
+        smallest = prod(-(-n // 2 ** (len(self.widths) - 1)) for n in image.shape[2:])
+        if self.training and self.normalization == "batch" and len(image) * smallest == 1:
+            raise ShapeError(
+                f"image must leave more than one voxel of the batch at the coarsest level, or "
+                f"normalization must be 'group'; got {tuple(image.shape)} in training"
+            )
         return self._levels(image)
 
     def _levels(self, x: Tensor) -> Tensor:
@@ -172,6 +189,52 @@ class UNet(nn.Module):
             x = block(torch.cat([beside, x], dim=1))
         output: Tensor = self.head(x)
         return output
+
+    def start_at(self, frequencies: Sequence[float]) -> Self:
+        """Let the untrained network predict the frequencies of the classes.
+
+        Training need not find out first that most voxels are background.
+
+        Parameters
+        ----------
+        frequencies : sequence of float, length out_channels
+            Counts or shares of the voxels of every class; at least one is positive. A class
+            that was not seen counts as a thousandth of the rarest one that was.
+
+        Returns
+        -------
+        UNet
+            This one: the bias of its last layer is changed.
+
+        Raises
+        ------
+        ShapeError
+            Another length.
+        ValueError
+            Negative or not finite frequencies, or none that is positive.
+
+        Examples
+        --------
+        >>> network = UNet(1, 2, (4,)).start_at([3, 1])
+        >>> network.head.bias.exp().tolist()
+        [0.75, 0.25]
+        """
+        counts = torch.as_tensor(frequencies, dtype=torch.float64).cpu()
+        if counts.shape != (self.out_channels,):
+            raise ShapeError(
+                f"frequencies must be {self.out_channels} numbers; got shape {tuple(counts.shape)}"
+            )
+        if not bool((torch.isfinite(counts) & (counts >= 0)).all()) or not bool(counts.any()):
+            raise ValueError(
+                f"frequencies must be finite and nonnegative, one of them positive; "
+                f"got {counts.tolist()}"
+            )
+        shares = counts / counts.sum()
+        floor = shares[shares > 0].min() / 1000
+        assert self.head.bias is not None
+        with torch.no_grad():
+            self.head.bias.copy_(shares.clamp(min=floor).log())
+        return self
 
     def factorize(self, *, rank: int | None = None, rtol: float | None = None) -> Self:
         """Copy the network with every 3-wide convolution as a tensor train.
@@ -234,3 +297,18 @@ def _convolution(
                 inputs, outputs, kernel, rank=rank, padding=ones, dtype=dtype, device=device
             )
     return _DENSE[dimension](inputs, outputs, _KERNEL, padding=1, dtype=dtype, device=device)
+
+
+def _normalization(
+    kind: str,
+    channels: int,
+    dimension: int,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+) -> nn.Module:
+    """Make the layer after a convolution."""
+    if kind == "batch":
+        return _BATCH_NORM[dimension](channels, dtype=dtype, device=device)
+    # a group of one channel would lose that channel on a single voxel
+    groups = gcd(channels, _GROUPS) if channels > _GROUPS else 1
+    return nn.GroupNorm(groups, channels, dtype=dtype, device=device)
