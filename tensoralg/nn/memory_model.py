@@ -119,7 +119,7 @@ def with_memory(
 def _sharing(module: Model, settings: MemorySettings, done: dict[int, nn.Module]) -> Model:
     """Copy the tree of modules, not the parameters; attention gets its memory."""
     if id(module) not in done:
-        twin = copy.copy(module)
+        twin: nn.Module = copy.copy(module)
         done[id(module)] = twin
         for name, held in list(vars(module).items()):
             if isinstance(held, dict):

@@ -283,7 +283,7 @@ def _parts(layer: nn.Module) -> tuple[SelfAttending, Callable[[Tensor], Tensor],
 
         def finish(hidden: Tensor, attended: Tensor) -> Tensor:
             hidden = hidden + layer.dropout1(attended)
-            return cast(Tensor, hidden + layer._ff_block(layer.norm2(hidden)))
+            return hidden + layer._ff_block(layer.norm2(hidden))
 
         return attention, layer.norm1, finish
 
