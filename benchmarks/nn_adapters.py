@@ -30,7 +30,15 @@ from torch import Tensor
 
 from benchmarks.nn_data import DOMAINS, INSTALL, inner_archive, minilm, tokenized, vader_archive
 from benchmarks.nn_sentences import decaying
-from tensoralg.nn import PELT, TransformerClassifier, adapt, gate_values, trainable
+from tensoralg.nn import (
+    PELT,
+    TransformerClassifier,
+    adapt,
+    fix_gates,
+    gate_values,
+    merge,
+    trainable,
+)
 from tensoralg.nn.evaluation import evaluate
 from tensoralg.nn.training import fit
 
@@ -248,6 +256,45 @@ def gate_table(found: list[Outcome]) -> list[str]:
     return lines
 
 
+def exactness(build: Callable[[], TransformerClassifier], rows: Sentences) -> list[str]:
+    """Largest differences of logits that should be equal; the new parts are drawn at random."""
+
+    def drawn_parts(config: PELT) -> TransformerClassifier:
+        torch.manual_seed(0)
+        model = build().eval()
+        adapt(model, config)
+        for name, parameter in model.named_parameters():
+            if "pelt_" in name and "gate" not in name:
+                torch.nn.init.normal_(parameter, std=0.1)
+        return model
+
+    batch = next(iter(Batches(rows, shuffle=False)))[:2]
+    together = PELT(4, 8, 8, 8)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        base = build().eval()(*batch)
+        model = drawn_parts(together)
+        open_gates = model(*batch)
+        single = torch.cat([model(t[None, m], None) for t, m in zip(*batch, strict=True)])
+        closed = fix_gates(model, 0.0)(*batch)
+        lora = drawn_parts(PELT(lora=4, gate=False))
+        changed = lora(*batch)
+        merged = merge(lora)(*batch)
+
+    def apart(a: Tensor, b: Tensor) -> str:
+        return f"{(a - b).abs().max().item():.1e}"
+
+    return [
+        "| float32 logits of untrained parts | largest difference |",
+        "|---|---|",
+        f"| all four parts, gates closed, against the base model | {apart(closed, base)} |",
+        f"| (gates open at 0.5, against the base model) | {apart(open_gates, base)} |",
+        f"| a padded batch against single sentences | {apart(single, open_gates)} |",
+        f"| merged LoRA against LoRA | {apart(merged, changed)} |",
+        f"| (LoRA against the base model) | {apart(changed, base)} |",
+    ]
+
+
 def run(
     seeds: int = 3, *, first: int = 9000, learn: int = 48, test: int = 60, epochs: int = 3,
     data: Sentences | None = None, build: Callable[[], TransformerClassifier] | None = None,
@@ -279,6 +326,7 @@ def run(
     for each in outcomes.values():
         if each[0].gates:
             lines += ["", *gate_table(each)]
+    lines += ["", *exactness(build, drawn(data, True, 4, first))]
     tail = 2 * math.sqrt(0.25 / (len(DOMAINS) * test * seeds))
     lines += ["", f"Two standard errors of a mean over this many sentences: at most {tail:.3f}."]
     return "\n".join(lines)

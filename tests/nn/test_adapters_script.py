@@ -40,7 +40,7 @@ def build():
     return TransformerClassifier(config)
 
 
-def test_all_methods_learn_and_the_tables_hold_what_they_did(script, tmp_path):
+def test_all_methods_learn_and_the_tables_hold_what_they_did(script, tmp_path, monkeypatch):
     chosen = [
         script.Method("head", PELT(train=("classifier",)), 1e-2),
         script.Method("parts", PELT(2, 2, 2, 2, train=("classifier",)), 1e-2),
@@ -57,11 +57,15 @@ def test_all_methods_learn_and_the_tables_hold_what_they_did(script, tmp_path):
         chosen=chosen,
         folder=tmp_path,
     )
+    monkeypatch.setattr(script, "measure", lambda *_: pytest.fail("it is kept already"))
     again = script.run(
         2, first=0, learn=20, test=20, epochs=12, data=made_up(script), chosen=chosen,
-        build=lambda: pytest.fail("what is kept is not measured again"), folder=tmp_path,
+        build=build, folder=tmp_path,
     )  # fmt: skip
     assert again == table
+    apart = [float(line.split("|")[2]) for line in table.splitlines() if "against" in line]
+    assert max(apart[0], apart[2], apart[3]) < 1e-5
+    assert min(apart[1], apart[4]) > 1e-3
     rows = {
         cells[0]: cells[1:]
         for line in table.splitlines()
