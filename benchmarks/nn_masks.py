@@ -15,10 +15,13 @@ the eight halves to learn from at corresponding places; it is what a network has
 
 import argparse
 import importlib.util
+import json
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -185,75 +188,97 @@ def voted(training: Sequence[Half], testing: Sequence[Half], frame: str) -> Segm
     return found
 
 
-@dataclass
-class Row:
-    """One method: its scores and CPU seconds, seed by seed, and the numbers it holds."""
+@dataclass(frozen=True)
+class Outcome:
+    """What one method reached on one split; missing structures are None."""
 
     name: str
-    scores: list[SegmentationScores]
-    seconds: list[float]
-    parameters: str = ""
+    dice: list[float | None]
+    distance: list[float | None]
+    not_found: int
+    parameters: int
+    seconds: float
 
-    def __str__(self) -> str:
-        dices = [s.mean_dice for s in self.scores]
-        both = self.scores[0]
-        for other in self.scores[1:]:
-            both = both.join(other)
-        every = ", ".join(f"{d:.3f}" for d in dices)
-        return (
-            f"| {self.name} | {statistics.mean(dices):.3f} | {every} | {both.mean_distance:.2f} "
-            f"| {int(both.not_found.sum())} of {int((~both.missing).sum())} "
-            f"| {int(both.missing.sum())} | {self.parameters} "
-            f"| {statistics.median(self.seconds):.1f} |"
+    @staticmethod
+    def of(name: str, told: SegmentationScores, parameters: int, seconds: float) -> "Outcome":
+        """Keep numbers that a JSON file can hold."""
+        dice, distance = (
+            [None if np.isnan(v) else float(v) for v in values.ravel()]
+            for values in (told.dice, told.distance)
         )
+        return Outcome(name, dice, distance, int(told.not_found.sum()), parameters, seconds)
 
 
-def measure(found: Sequence[list[Half]], seeds: Sequence[int], epochs: int, more: int) -> list[Row]:
-    """Measure everything on the same splits."""
-    rows: dict[str, Row] = {}
+def outcomes(found: Sequence[list[Half]], seed: int, epochs: int, more: int) -> list[Outcome]:
+    """Measure everything on one split."""
+    training, testing = split(found, seed)
+    result: list[Outcome] = []
 
-    def note(name: str, result: SegmentationScores, start: float, network: UNet | None) -> None:
-        row = rows.setdefault(name, Row(name, [], []))
-        row.scores.append(result)
-        row.seconds.append(time.process_time() - start)
-        if network is not None:
-            row.parameters = f"{sum(p.numel() for p in network.parameters()):,}"
-        print(f"{name}, seed {seeds[len(row.scores) - 1]}: {result.mean_dice:.3f}", flush=True)
+    def note(name: str, told: SegmentationScores, start: float, network: UNet | None) -> None:
+        held = 0 if network is None else sum(p.numel() for p in network.parameters())
+        result.append(Outcome.of(name, told, held, time.process_time() - start))
+        print(f"seed {seed}, {name}: {told.mean_dice:.3f}", flush=True)
 
-    for seed in seeds:
-        training, testing = split(found, seed)
-        for frame in ("centroid", "box", "moments"):
-            start = time.process_time()
-            note(f"vote, aligned by {frame}", voted(training, testing, frame), start, None)
-        network = None
-        for name, coordinates in (("mask only", False), ("mask + coordinates", True)):
-            torch.manual_seed(seed)
-            start = time.process_time()
-            network = fresh(training, coordinates=coordinates)
-            trained(network, training, coordinates=coordinates, epochs=epochs)
-            note(name, scores(network, testing, coordinates=coordinates), start, network)
-        for rank in RANKS if more else ():
-            torch.manual_seed(seed)
-            start = time.process_time()
-            assert network is not None
-            small = network if rank is None else network.factorize(rank=rank)
-            name = "dense kernels" if rank is None else f"kernels of rank {rank}"
-            if rank is not None:
-                cut = scores(small, testing, coordinates=True)
-                note(f"{name}, cut", cut, start, small)
-            trained(small, training, coordinates=True, epochs=more, rate=RATE / 4)
-            note(f"{name}, {more} epochs more", scores(small, testing, coordinates=True), start,
-                 small)  # fmt: skip
-    return list(rows.values())
+    for frame in ("centroid", "box", "moments"):
+        start = time.process_time()
+        note(f"vote, aligned by {frame}", voted(training, testing, frame), start, None)
+    network = None
+    for name, coordinates in (("mask only", False), ("mask + coordinates", True)):
+        torch.manual_seed(seed)
+        start = time.process_time()
+        network = fresh(training, coordinates=coordinates)
+        trained(network, training, coordinates=coordinates, epochs=epochs)
+        note(name, scores(network, testing, coordinates=coordinates), start, network)
+    for rank in RANKS if more else ():
+        torch.manual_seed(seed)
+        start = time.process_time()
+        assert network is not None
+        small = network if rank is None else network.factorize(rank=rank)
+        name = "dense kernels" if rank is None else f"kernels of rank {rank}"
+        if rank is not None:
+            note(f"{name}, cut", scores(small, testing, coordinates=True), start, small)
+        trained(small, training, coordinates=True, epochs=more, rate=RATE / 4)
+        note(f"{name}, {more} epochs more", scores(small, testing, coordinates=True), start, small)
+    return result
+
+
+def kept(folder: Path | None, seed: int, measure: Callable[[], list[Outcome]]) -> list[Outcome]:
+    """Read the outcomes of a seed from a folder, or measure them and write them there."""
+    if folder is None:
+        return measure()
+    path = folder / f"masks-{seed}.json"
+    if path.exists():
+        return [Outcome(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+    found = measure()
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(row) for row in found]), encoding="utf-8")
+    return found
+
+
+def table_row(runs: Sequence[Outcome]) -> str:
+    """One method: means over structures, halves and seeds."""
+    dices = [statistics.mean(v for v in run.dice if v is not None) for run in runs]
+    every = [v for run in runs for v in run.dice]
+    far = [v for run in runs for v in run.distance if v is not None]
+    there = sum(v is not None for v in every)
+    distance = f"{statistics.mean(far):.2f}" if far else "none"
+    held = f"{runs[0].parameters:,}" if runs[0].parameters else ""
+    return (
+        f"| {runs[0].name} | {statistics.mean(dices):.3f} | "
+        f"{', '.join(f'{d:.3f}' for d in dices)} | {distance} "
+        f"| {sum(run.not_found for run in runs)} of {there} | {len(every) - there} "
+        f"| {held} | {statistics.median(run.seconds for run in runs):.1f} |"
+    )
 
 
 def run(
     seeds: int = 3,
     found: Sequence[list[Half]] | None = None,
     *,
-    epochs: int = 20,
+    epochs: int = 24,
     more: int = 4,
     first: int = FIRST_SEED,
+    folder: Path | None = None,
 ) -> str:
     """Measure and return a Markdown table."""
     torch.set_num_threads(1)
@@ -262,7 +287,10 @@ def run(
         if missing:
             return f"Six brains: not measured, {' and '.join(missing)} not installed."
         found = brains()
-    rows = measure(found, range(first, first + seeds), epochs, more)
+    runs = [
+        kept(folder, seed, partial(outcomes, found, seed, epochs, more))
+        for seed in range(first, first + seeds)
+    ]
     return "\n".join(
         [
             f"{seeds} seeds from {first}, five structures, {SPACING:g} mm, {epochs} epochs:",
@@ -270,7 +298,7 @@ def run(
             "| method | Dice, mean | all seeds | centroids, mm | not found | missing "
             "| parameters | CPU s |",
             "|---|---|---|---|---|---|---|---|",
-            *(str(row) for row in rows),
+            *(table_row(method) for method in zip(*runs, strict=True)),
         ]
     )
 
@@ -280,9 +308,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=FIRST_SEED)
-    parser.add_argument("--epochs", type=int, default=20)
-    arguments = parser.parse_args()
-    print(run(arguments.seeds, first=arguments.first, epochs=arguments.epochs))
+    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--folder", type=Path, help="keep the outcomes of every seed there")
+    given = parser.parse_args()
+    print(run(given.seeds, first=given.first, epochs=given.epochs, folder=given.folder))
 
 
 if __name__ == "__main__":

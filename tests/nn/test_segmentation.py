@@ -71,10 +71,10 @@ def test_what_was_not_annotated_is_kept_out_of_the_loss():
     with torch.no_grad():
         share = logits.softmax(dim=1)
         swapped = share[:, [2, 1, 0]].log()  # background and the ignored one exchanged
-    assert float(segmentation_loss(swapped, labels, ignored)) == pytest.approx(float(loss))
+    assert segmentation_loss(swapped, labels, ignored).item() == pytest.approx(loss.item())
     as_background = labels.masked_fill(labels == 2, 0)
-    assert float(segmentation_loss(logits, as_background, ignored)) == pytest.approx(float(loss))
-    assert float(segmentation_loss(swapped, labels)) != pytest.approx(float(loss))
+    assert segmentation_loss(logits, as_background, ignored).item() == pytest.approx(loss.item())
+    assert segmentation_loss(swapped, labels).item() != pytest.approx(loss.item())
 
 
 def test_gradients_are_right_and_finite():
