@@ -8,8 +8,8 @@ Is the mean rating of a sentence positive or negative? Sentences of Amazon and f
 editorials and tweets, rated by twenty people each. MiniLM is fine-tuned on a few sentences of
 every domain, balanced by class; reviews and articles are for learning or for testing as a whole.
 All methods see the same sentences in the same order for as many epochs; LoRA alone gets the rank
-with which it has as many trainable numbers as all four parts together. Learning rates were tried
-on seed 0; reported seeds begin at 9000.
+with which it has as many trainable numbers as all four parts together. Learning rates were set
+beforehand, not searched; seeds below 100 are for trials, reported ones begin at 9000.
 """
 
 import argparse

@@ -177,13 +177,14 @@ def _check_able(model: nn.Module, named: dict[str, nn.Module], config: PELT, sit
             raise ValueError(f"{name!r} does not know its size before its first input")
     for name, module in sites.attention.items():
         multihead = isinstance(module, nn.MultiheadAttention)
+        more_keys = getattr(module, "bias_k", None) is not None
         if not (config.prefix or config.prompt or (config.lora and multihead)):
             continue
         if type(module) not in _ATTENTION:
             raise ValueError(
                 f"{name!r} is a {type(module).__name__}: its own behaviour would be lost"
             )
-        if multihead and (module.bias_k is not None or module.add_zero_attn):
+        if more_keys or getattr(module, "add_zero_attn", False):
             raise ValueError(f"{name!r} has bias_kv or add_zero_attn, which is not supported")
     decoders = [n for n, m in named.items() if isinstance(m, nn.TransformerDecoderLayer)]
     if decoders and config.gate and config.methods:
