@@ -10,6 +10,7 @@ from torch import nn
 from tensoralg.nn import (
     PELT,
     EncoderConfig,
+    KVMemory,
     TransformerClassifier,
     TTLinear,
     adapt,
@@ -565,3 +566,24 @@ def test_compiled():
     model = stirred(adapt(classifier(), ALL))
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(*batch), model(*batch))
+
+
+def test_a_prefix_is_the_pinned_slots_of_a_memory():
+    """One call of `attend` carries both; gradients reach the learned slots and their gate."""
+    hidden = torch.randn(3, 6, 12, dtype=torch.float64)
+    mask = torch.arange(6) < torch.tensor([6, 4, 2])[:, None]
+    model = stirred(adapt(classifier(), PELT(prefix=4)))
+    attention = model.blocks[0].attention
+    q, k, v = (
+        layer(hidden).view(3, 6, 3, 4).transpose(1, 2)
+        for layer in (attention.query, attention.key, attention.value)
+    )
+    memory = KVMemory(6, "lra")
+    keys, values, bias = attention.pelt_prefix.slots(hidden, mask, heads=3)
+    memory.pin(keys, values, bias=bias)
+    memory.append(k, v, valid=mask)
+    read = attention.output(memory.read(q).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(read, attention(hidden, mask))
+    read[mask].sum().backward()
+    part = attention.pelt_prefix
+    assert all(p.grad.abs().sum() > 0 for p in (part.keys, part.values, part.gate.weight))
