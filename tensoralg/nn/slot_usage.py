@@ -71,7 +71,7 @@ def recent_usage(
     >>> recent_usage(last, clock, weights, torch.tensor([[True, True]]), 1)
     tensor([[7, 6, 0]])
     """
-    shares = weights.mean(dim=1)
+    shares = weights.mean(dim=1, dtype=torch.promote_types(weights.dtype, torch.float32))
     chosen = shares.topk(min(top_k, shares.shape[-1]), dim=-1)
     time = clock[:, None] + counted.cumsum(dim=1)
     hits = time[..., None] * (counted[..., None] & (chosen.values > 0))
@@ -107,7 +107,7 @@ def frequent_usage(mass: Tensor, weights: Tensor, counted: Tensor, decay: float)
     counts = counted.cumsum(dim=1)
     total = counts[:, -1:] if counts.shape[1] else counts.new_zeros(len(counts), 1)
     later = (decay ** (total - counts).to(mass.dtype)) * counted
-    taken = torch.einsum("bt,btn->bn", later, weights.mean(dim=1).to(mass.dtype))
+    taken = torch.einsum("bt,btn->bn", later, weights.mean(dim=1, dtype=mass.dtype))
     return mass * decay ** total.to(mass.dtype) + taken
 
 

@@ -8,7 +8,14 @@ import torch
 from torch import nn
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.nn import EncoderConfig, MemoryStream, TransformerClassifier, with_memory
+from tensoralg.nn import (
+    PELT,
+    EncoderConfig,
+    MemoryStream,
+    TransformerClassifier,
+    adapt,
+    with_memory,
+)
 from tensoralg.nn.key_value_memory import POLICIES
 
 CONFIG = EncoderConfig(
@@ -268,3 +275,35 @@ def test_masks_and_dropout_that_a_memory_cannot_follow():
         model(x, x, x, key_padding_mask=torch.full((2, 5), -1.0))
     with pytest.raises(ShapeError, match="key_padding_mask must have shape"):
         model(x, x, x, key_padding_mask=torch.zeros(5, 2))
+
+
+@pytest.mark.parametrize("config", [PELT(lora=2, adapter=2), PELT(lora=2, gate=False)])
+def test_adapters_before_and_behind_a_memory(config):
+    tokens, mask = batch()
+    model = adapt(classifier(), config)
+    for name, parameter in model.named_parameters():
+        if "pelt" in name:
+            nn.init.normal_(parameter, generator=torch.manual_seed(3))
+    behind = adapt(with_memory(classifier(), 76, 60), config)
+    behind.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        expected = model(tokens, mask)
+        assert not torch.allclose(expected, classifier()(tokens, mask), atol=1e-2)
+        for twin in (with_memory(model, 76, 60), behind):
+            torch.testing.assert_close(twin(tokens, mask), expected, rtol=0, atol=1e-5)
+    for config in (PELT(prefix=2), PELT(prompt=2)):
+        with pytest.raises(TypeError, match="attention modules must be plain ones"):
+            with_memory(adapt(classifier(), config), 76, 60)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_half_precision(policy):
+    twin = with_memory(classifier(), 24, 8, policy)
+    tokens, mask = batch()
+    with torch.no_grad():
+        expected = twin(tokens, mask)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = twin(tokens, mask)
+    assert found.dtype == torch.bfloat16
+    assert torch.isfinite(found).all()
+    assert (found.float() - expected).norm() < 0.2 * expected.norm()
