@@ -148,8 +148,8 @@ def methods(width: int = 384) -> list[Method]:
         Method("the head alone", PELT(train=HEAD), 1e-2),
         Method("LoRA alone", PELT(lora=rank, gate=False, train=HEAD), 2e-3),
         Method("all four parts, gated", together, 2e-3),
-        Method("all four parts, no gates", PELT(4, 8, 8, 8, False, train=HEAD), 2e-3),
         Method("all weights", None, 1e-4),
+        Method("all four parts, no gates", PELT(4, 8, 8, 8, False, train=HEAD), 2e-3),
     ]
 
 
