@@ -28,6 +28,10 @@ NAMES = (
     "polyadic_precision",
     "thin_tensors",
     "nn",
+    "nn_memory",
+    "nn_masks",
+    "nn_adapters",
+    "nn_reading",
     "gpu_nn",
     "quantization",
 )

