@@ -1,5 +1,6 @@
 """Sphinx configuration: furo, numpydoc docstrings, Markdown pages."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import tensoralg
 
 HERE = Path(__file__).parent
+logging.getLogger("tensoralg").setLevel(logging.WARNING)  # figures train networks
 
 project = "tensoralg"
 author = "The tensoralg developers"

@@ -7,7 +7,7 @@ from tensoralg.completely_positive import closest, detect
 
 
 def cycle(last):
-    """A doubly nonnegative matrix; completely positive from last = 7 on."""
+    """Return a doubly nonnegative matrix; completely positive from last = 7 on."""
     rows = [[1, 1, 0, 0, 1], [1, 2, 1, 0, 0], [0, 1, 2, 1, 0], [0, 0, 1, 2, 1], [1, 0, 0, 1, last]]
     return np.array(rows, dtype=float)
 

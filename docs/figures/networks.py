@@ -20,13 +20,13 @@ test = list(zip(X_test.float().split(64), y_test.split(64), strict=True))
 
 
 def network():
-    """64 pixels, two hidden layers of 256."""
+    """Return a network: 64 pixels, two hidden layers of 256."""
     layers = [nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)]
     return nn.Sequential(*layers)
 
 
 def course(model, scheduler=None, optimizer=None):
-    """Parameters and accuracy after every epoch."""
+    """Return parameters and accuracy after every epoch."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=3e-3)
     found = []
     for _ in range(12):

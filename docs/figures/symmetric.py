@@ -13,7 +13,7 @@ exact = SymmetricTensor.from_decomposition(np.ones(6), points, order=3)
 
 
 def worst_error(tensor):
-    """Largest distance of a true point from the one recovered in its place."""
+    """Return the largest distance of a true point from the one recovered in its place."""
     found = decompose(tensor, 6, rng=0).decomposition
     scaled = found.points * np.cbrt(found.weights)[:, None]
     distances = np.linalg.norm(points[:, None] - scaled[None], axis=2)
