@@ -12,8 +12,8 @@ from tensoralg.nn.core_products import merge_left, merge_right
 from tensoralg.nn.grid_options import GridOptions
 from tensoralg.nn.input_moments import InputMoments, moved_weight
 from tensoralg.nn.packed_weight import PackedWeight
-from tensoralg.nn.quantized_layers import QuantizedLayer
 from tensoralg.nn.parameters import full_precision
+from tensoralg.nn.quantized_layers import QuantizedLayer
 from tensoralg.nn.train_quantization import (
     fit_cores,
     matrix_to_core,
