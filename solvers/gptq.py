@@ -103,7 +103,7 @@ def gptq(
     ShapeError
         A Gram matrix or a grid of another size than the weight.
     ValueError
-        Another order, a damping below 0, or a Gram matrix that is not finite.
+        Another order, a damping below 0, or NaN or infinite entries.
 
     Notes
     -----
@@ -127,11 +127,10 @@ def gptq(
             f"weight must have shape (rows, columns) and gram (columns, columns); "
             f"got {tuple(weight.shape)} and {tuple(gram.shape)}"
         )
-    if (grid.scale.shape[0], grid.columns) != weight.shape:
-        raise ShapeError(
-            f"grid is for a matrix of shape {(grid.scale.shape[0], grid.columns)}; "
-            f"weight has {tuple(weight.shape)}"
-        )
+    grid.check_shape(weight)
+    for name, matrix in (("weight", weight), ("gram", gram)):
+        if not bool(xp.all(xp.isfinite(matrix))):
+            raise ValueError(f"{name} must be finite; it has NaN or infinite entries")
     return round_through(weight, factor_columns(gram, order, damping), grid)[0]
 
 

@@ -211,6 +211,8 @@ def coordinate_sweeps(
 
     Raises
     ------
+    ShapeError
+        Shapes that do not belong together.
     ValueError
         As in `gram_coordinate_descent`.
 
@@ -230,6 +232,7 @@ def coordinate_sweeps(
     sweeps = nonnegative_integer("sweeps", sweeps, least=1)
     _check_words("gptq", order)
     problem = gram_problem(weight, gram)
+    grid.check_shape(problem.weight)
     xp = namespace_of(problem.weight)
     grid = QuantizationGrid(
         xp.astype(grid.scale, xp.float64) / problem.unit,

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import positive_integer
-from tensoralg.nn.bit_packing import check_bits
 from tensoralg.nn.calibrator import CALIBRATED, Calibrator
 from tensoralg.nn.input_statistics import Convolution, input_width
 from tensoralg.nn.layer_listening import Listener, matches
@@ -19,6 +18,7 @@ from tensoralg.nn.quantized_layers import (
     QuantizedLinear,
 )
 from tensoralg.nn.tt_linear import TTLinear
+from tensoralg.solvers.quantization_grid import number_of_bits
 
 __all__ = [
     "Choice",
@@ -111,14 +111,13 @@ def checked_bits(bits: Choice | Mapping[str, Choice]) -> dict[str, Choice]:
     {'*': 4}
     """
     chosen: dict[str, Choice] = dict(bits) if isinstance(bits, Mapping) else {"*": bits}
-    for value in chosen.values():
+    for key, value in chosen.items():
         if isinstance(value, tuple):
             if len(value) != 2:
                 raise ValueError(f"bits must be a number or a pair of bits and rank; got {value!r}")
-            positive_integer("rank", value[1])
-            check_bits(value[0])
+            chosen[key] = number_of_bits(value[0]), positive_integer("rank", value[1])
         elif value is not None:
-            check_bits(value)
+            chosen[key] = number_of_bits(value)
     return chosen
 
 

@@ -158,7 +158,7 @@ def comq(
         torch.as_tensor(found.codes, device=weight.device),
         torch.as_tensor(found.scale, device=weight.device).to(weight.dtype),
         torch.as_tensor(found.zero_point, device=weight.device),
-        bits,
+        found.bits,
         found.group_size,
         found.errors,
     )
