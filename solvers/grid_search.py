@@ -233,7 +233,7 @@ def _lies_on(
     xp = namespace_of(weight)
     low, high = limits
     # a few columns tell that most rows do not
-    for part in (weight[:, :8], weight):
+    for part in (weight[:, : min(8, weight.shape[1])], weight):
         counts = xp.round(part / steps[:, None])
         near = xp.abs(part - steps[:, None] * counts) <= problem.exact * xp.abs(part)
         first, last = xp.min(counts, axis=1), xp.max(counts, axis=1)
