@@ -230,10 +230,13 @@ def round_through(weight: Any, factor: ColumnFactor, grid: QuantizationGrid) -> 
     cost = xp.zeros((rows,), dtype=xp.float64, device=device)
     for start in range(0, columns, _BLOCK):
         block = slice(start, min(start + _BLOCK, columns))
-        targets = own[:, block] + errors[:, :start] @ factor.coupling[:start, block]
+        # copies: one layout, so that the loops are compiled once
+        weights = xp.astype(own[:, block], xp.float64, copy=True)
+        coupling = xp.astype(factor.coupling[block, block], xp.float64, copy=True)
+        targets = weights + errors[:, :start] @ factor.coupling[:start, block]
         part = xp.zeros(targets.shape, dtype=xp.int8, device=device)
-        pieces = (factor.coupling[block, block], factor.pivots[block], scale, zero, group[block])
-        loops.round_block(targets, own[:, block], *pieces, limits, part, cost)
+        pieces = (coupling, factor.pivots[block], scale, zero, group[block])
+        loops.round_block(targets, weights, *pieces, limits, part, cost)
         errors[:, block], codes[:, block] = targets, part
     cost = cost - xp.sum(errors * errors * factor.extra[None, :], axis=1)
     back = xp.argsort(factor.path)

@@ -171,7 +171,7 @@ def _least_cost(
         shifts = xp.stack([shift for _ in shares for shift in tried], axis=1)
         costs = loops_for(xp).search_steps(
             xp.astype(problem.weight[:, columns], xp.float64, copy=True),
-            importance[columns],
+            xp.astype(importance[columns], xp.float64, copy=True),
             steps,
             xp.astype(shifts, xp.float64),
             (float(low), float(high)),
