@@ -342,7 +342,7 @@ def _fitted_steps(
         change = xp.where(old + change > 0.0, change, xp.zeros_like(change))
         residual -= change[:, None] * product
         scales.append(old + change)
-    scale = xp.stack(scales, axis=1)
+    scale = xp.stack(scales, axis=1) if scales else grid.scale
     return QuantizationGrid(scale, grid.zero_point, grid.bits, grid.columns, grid.group_size)
 
 

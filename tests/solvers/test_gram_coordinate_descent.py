@@ -296,3 +296,10 @@ def test_a_given_grid_keeps_its_unit():
     assert np.array_equal(
         coordinate_sweeps(weight * 100, X.T @ X, grid), coordinate_sweeps(weight, X.T @ X, small)
     )
+
+
+def test_a_grid_of_another_shape_is_refused():
+    weight = np.random.default_rng(0).standard_normal((5, 6))
+    for grid in (minmax_grid(weight[:1], 4), minmax_grid(weight[:, :5], 4)):
+        with pytest.raises(ShapeError, match="grid is for"):
+            coordinate_sweeps(weight, np.eye(6), grid)
