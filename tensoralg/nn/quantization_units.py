@@ -1,6 +1,6 @@
 """Which layers of a model are quantized together, which stay, and what stands in their place."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import positive_integer
 from tensoralg.nn.calibrator import CALIBRATED, Calibrator
 from tensoralg.nn.input_statistics import Convolution, input_width
-from tensoralg.nn.layer_listening import Listener, matches
+from tensoralg.nn.layer_listening import Listener, as_patterns, matches
 from tensoralg.nn.packed_weight import PackedWeight
 from tensoralg.nn.quantized_layers import (
     QuantizedConvolution,
@@ -24,7 +24,7 @@ __all__ = [
     "Choice",
     "QuantizationUnit",
     "checked_bits",
-    "choose_bits",
+    "chosen_units",
     "find_units",
     "model_bytes",
     "packed_layer",
@@ -180,6 +180,46 @@ def _reason_to_stay(layer: nn.Module) -> str:
     if isinstance(layer, TTLinear) and layer.quantizers is not None:
         return "has quantizers of quantization-aware training; see export_codes"
     return ""
+
+
+def chosen_units(
+    units: Sequence[QuantizationUnit],
+    calibrator: Calibrator,
+    bits: Mapping[str, Choice],
+    include: str | Iterable[str],
+    exclude: str | Iterable[str],
+) -> list[QuantizationUnit]:
+    """Give every unit its bits, or the reason why it stays, and return those with bits.
+
+    Parameters
+    ----------
+    units, calibrator, bits, include, exclude
+        As for `choose_bits`.
+
+    Returns
+    -------
+    list of QuantizationUnit
+        In the model's order.
+
+    Raises
+    ------
+    ShapeError, ValueError
+        As `choose_bits`; bits for layers that the model does not have, or no layer is left.
+    """
+    names = [name for unit in units for name in unit.layers]
+    include, exclude = as_patterns(include), as_patterns(exclude)
+    if not names:
+        raise ValueError("model has no layer that could be quantized, or none any more")
+    wrong = [key for key in bits if not any(key == name or matches(key, name) for name in names)]
+    if wrong:
+        raise ValueError(f"bits must be for layers of {names}; got {wrong}")
+    for unit in units:
+        choose_bits(unit, calibrator, bits, include, exclude)
+    chosen = [unit for unit in units if unit.bits is not None]
+    if not chosen and any(value is not None for value in bits.values()):
+        reasons = "; ".join(f"{unit.name!r}: {unit.reason}" for unit in units)
+        raise ValueError(f"model has no layer that would be quantized ({reasons})")
+    return chosen
 
 
 def choose_bits(
