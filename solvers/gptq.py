@@ -103,7 +103,7 @@ def gptq(
     ShapeError
         A Gram matrix or a grid of another size than the weight.
     ValueError
-        Another order, a damping below 0, or a Gram matrix that is not finite.
+        Another order, a damping below 0, or NaN or infinite entries.
 
     Notes
     -----
@@ -127,11 +127,10 @@ def gptq(
             f"weight must have shape (rows, columns) and gram (columns, columns); "
             f"got {tuple(weight.shape)} and {tuple(gram.shape)}"
         )
-    if (grid.scale.shape[0], grid.columns) != weight.shape:
-        raise ShapeError(
-            f"grid is for a matrix of shape {(grid.scale.shape[0], grid.columns)}; "
-            f"weight has {tuple(weight.shape)}"
-        )
+    grid.check_shape(weight)
+    for name, matrix in (("weight", weight), ("gram", gram)):
+        if not bool(xp.all(xp.isfinite(matrix))):
+            raise ValueError(f"{name} must be finite; it has NaN or infinite entries")
     return round_through(weight, factor_columns(gram, order, damping), grid)[0]
 
 
@@ -231,10 +230,13 @@ def round_through(weight: Any, factor: ColumnFactor, grid: QuantizationGrid) -> 
     cost = xp.zeros((rows,), dtype=xp.float64, device=device)
     for start in range(0, columns, _BLOCK):
         block = slice(start, min(start + _BLOCK, columns))
-        targets = own[:, block] + errors[:, :start] @ factor.coupling[:start, block]
+        # copies: one layout, so that the loops are compiled once
+        weights = xp.astype(own[:, block], xp.float64, copy=True)
+        coupling = xp.astype(factor.coupling[block, block], xp.float64, copy=True)
+        targets = weights + errors[:, :start] @ factor.coupling[:start, block]
         part = xp.zeros(targets.shape, dtype=xp.int8, device=device)
-        pieces = (factor.coupling[block, block], factor.pivots[block], scale, zero, group[block])
-        loops.round_block(targets, own[:, block], *pieces, limits, part, cost)
+        pieces = (coupling, factor.pivots[block], scale, zero, group[block])
+        loops.round_block(targets, weights, *pieces, limits, part, cost)
         errors[:, block], codes[:, block] = targets, part
     cost = cost - xp.sum(errors * errors * factor.extra[None, :], axis=1)
     back = xp.argsort(factor.path)

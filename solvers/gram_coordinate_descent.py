@@ -211,6 +211,8 @@ def coordinate_sweeps(
 
     Raises
     ------
+    ShapeError
+        Shapes that do not belong together.
     ValueError
         As in `gram_coordinate_descent`.
 
@@ -230,6 +232,7 @@ def coordinate_sweeps(
     sweeps = nonnegative_integer("sweeps", sweeps, least=1)
     _check_words("gptq", order)
     problem = gram_problem(weight, gram)
+    grid.check_shape(problem.weight)
     xp = namespace_of(problem.weight)
     grid = QuantizationGrid(
         xp.astype(grid.scale, xp.float64) / problem.unit,
@@ -339,7 +342,7 @@ def _fitted_steps(
         change = xp.where(old + change > 0.0, change, xp.zeros_like(change))
         residual -= change[:, None] * product
         scales.append(old + change)
-    scale = xp.stack(scales, axis=1)
+    scale = xp.stack(scales, axis=1) if scales else grid.scale
     return QuantizationGrid(scale, grid.zero_point, grid.bits, grid.columns, grid.group_size)
 
 

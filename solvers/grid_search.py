@@ -171,7 +171,7 @@ def _least_cost(
         shifts = xp.stack([shift for _ in shares for shift in tried], axis=1)
         costs = loops_for(xp).search_steps(
             xp.astype(problem.weight[:, columns], xp.float64, copy=True),
-            importance[columns],
+            xp.astype(importance[columns], xp.float64, copy=True),
             steps,
             xp.astype(shifts, xp.float64),
             (float(low), float(high)),
@@ -233,7 +233,7 @@ def _lies_on(
     xp = namespace_of(weight)
     low, high = limits
     # a few columns tell that most rows do not
-    for part in (weight[:, :8], weight):
+    for part in (weight[:, : min(8, weight.shape[1])], weight):
         counts = xp.round(part / steps[:, None])
         near = xp.abs(part - steps[:, None] * counts) <= problem.exact * xp.abs(part)
         first, last = xp.min(counts, axis=1), xp.max(counts, axis=1)

@@ -11,6 +11,7 @@ References
    quantization for generative pre-trained transformers", ICLR 2023, arXiv:2210.17323.
 """
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ __all__ = [
     "check_grid_options",
     "code_limits",
     "minmax_grid",
+    "number_of_bits",
 ]
 
 ScaleKind = Literal["channel", "layer"]
@@ -52,9 +54,40 @@ def code_limits(bits: int) -> tuple[int, int]:
     >>> code_limits(3)
     (-4, 3)
     """
-    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
+    half = 1 << (number_of_bits(bits) - 1)
+    return -half, half - 1
+
+
+def number_of_bits(bits: Any) -> int:
+    """Return a number of bits as a Python integer.
+
+    Parameters
+    ----------
+    bits : int
+        2 to 8; anything with ``__index__``, such as numpy's integers, but no bool.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    ValueError
+        Another number, or no integer.
+
+    Examples
+    --------
+    >>> number_of_bits(3)
+    3
+    """
+    try:
+        number = 0 if isinstance(bits, bool) else operator.index(bits)
+    except TypeError:
+        number = 0
+    if not 2 <= number <= 8:
         raise ValueError(f"bits must be an integer from 2 to 8; got {bits!r}")
-    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    return number
 
 
 def check_grid_options(scale: str, group_size: int | None, columns: int) -> int:
@@ -140,6 +173,25 @@ class QuantizationGrid:
             raise ShapeError(
                 f"zero_point must have scale's shape {tuple(self.scale.shape)}; "
                 f"got {tuple(self.zero_point.shape)}"
+            )
+
+    def check_shape(self, weight: Any) -> None:
+        """Raise unless the grid is for matrices of a weight's shape.
+
+        Parameters
+        ----------
+        weight : array
+            What is to be rounded.
+
+        Raises
+        ------
+        ShapeError
+            It has another shape.
+        """
+        expected = (self.scale.shape[0], self.columns)
+        if tuple(weight.shape) != expected:
+            raise ShapeError(
+                f"grid is for a matrix of shape {expected}; weight has {tuple(weight.shape)}"
             )
 
     @property
@@ -251,6 +303,7 @@ def minmax_grid(
     >>> minmax_grid(np.array([[-1.0, 0.5, 2.0]]), 2, symmetric=False).scale.tolist()
     [[1.0]]
     """
+    bits = number_of_bits(bits)
     low, high = code_limits(bits)
     xp = namespace_of(weight)
     weight = as_float_array(weight, xp, name="weight")

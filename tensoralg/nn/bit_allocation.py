@@ -1,5 +1,6 @@
 """Bits, and ranks, for every layer of a model under one budget of bytes."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,13 +16,12 @@ from tensoralg.nn.quantization_report import QuantizationRow
 from tensoralg.nn.quantization_units import (
     Choice,
     QuantizationUnit,
-    checked_bits,
-    choose_bits,
+    chosen_units,
     find_units,
     model_bytes,
 )
 from tensoralg.solvers.gram_coordinate_descent import CodesStart, EntryOrder
-from tensoralg.solvers.quantization_grid import ScaleKind
+from tensoralg.solvers.quantization_grid import ScaleKind, number_of_bits
 
 __all__ = ["BitAllocation", "Candidate", "allocate_bits"]
 
@@ -197,13 +197,13 @@ def allocate_bits(
     weights = dict(importance or {})
     if unknown := sorted(set(weights) - set(calibrator.names)):
         raise ValueError(f"importance must be named as calibrated layers; got {unknown}")
+    if wrong := {name: value for name, value in weights.items() if not 0.0 <= value < math.inf}:
+        raise ValueError(f"importance must be numbers of at least 0; got {wrong}")
     if not calibrator.seen:
         raise ValueError("the calibrator saw no data; run the model while it listens")
     ways = _ways(choices, ranks)
     units = find_units(model)
-    for unit in units:
-        choose_bits(unit, calibrator, {"*": ways[0][0]}, include, exclude)
-    units = [unit for unit in units if unit.bits is not None]
+    units = chosen_units(units, calibrator, {"*": ways[0][0]}, include, exclude)
     calibrator.close()
     rest = model_bytes(model)
     candidates: dict[str, tuple[Candidate, ...]] = {}
@@ -218,13 +218,11 @@ def allocate_bits(
 
 def _ways(choices: Sequence[int], ranks: Sequence[int]) -> list[tuple[int, int | None]]:
     """List pairs of bits and rank, after a check."""
-    if not choices:
+    numbers = [number_of_bits(bits) for bits in choices]
+    if not numbers:
         raise ValueError("choices must have a number of bits")
-    for bits in choices:
-        checked_bits(bits)
-    for rank in ranks:
-        positive_integer("rank", rank)
-    return [(bits, rank) for rank in (None, *ranks) for bits in choices]
+    sizes = [None, *(positive_integer("rank", rank) for rank in ranks)]
+    return [(bits, rank) for rank in sizes for bits in numbers]
 
 
 def _candidates(

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from tensoralg.core.errors import ShapeError
+from tensoralg.solvers.quantization_grid import number_of_bits
 
 __all__ = ["pack_codes", "pack_rows", "unpack_codes", "unpack_rows"]
 
@@ -34,7 +35,7 @@ def pack_codes(codes: Tensor, bits: int) -> Tensor:
     >>> pack_codes(torch.tensor([-8, 7, 1]), 4)
     tensor([120,   1], dtype=torch.uint8)
     """
-    check_bits(bits)
+    bits = number_of_bits(bits)
     low, high = code_range(bits)
     flat = codes.detach().reshape(-1).to(torch.int64)
     if flat.numel() and (int(flat.min()) < low or int(flat.max()) > high):
@@ -79,7 +80,7 @@ def unpack_codes(packed: Tensor, bits: int, shape: tuple[int, ...]) -> Tensor:
     >>> unpack_codes(torch.tensor([120, 1], dtype=torch.uint8), 4, (3,))
     tensor([-8,  7,  1], dtype=torch.int8)
     """
-    check_bits(bits)
+    bits = number_of_bits(bits)
     count = 1
     for size in shape:
         count *= size
@@ -170,9 +171,3 @@ def _split_bytes(packed: Tensor, bits: int) -> Tensor:
 def code_range(bits: int, *, signed: bool = True) -> tuple[int, int]:
     """Return the least and the largest code of `bits` bits."""
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-
-
-def check_bits(bits: int) -> None:
-    """Raise unless `bits` is an integer from 2 to 8."""
-    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
-        raise ValueError(f"bits must be an integer from 2 to 8; got {bits!r}")

@@ -8,9 +8,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from tensoralg.nn.encoder_shortcuts import plain_tensors
 from tensoralg.nn.evaluation import device_of
 from tensoralg.nn.input_statistics import InputSums, input_sums, lookup_counts, no_sums
-from tensoralg.nn.layer_listening import Listener, RecentSums, fitting_mask, matches, remove_hooks
+from tensoralg.nn.layer_listening import (
+    Listener,
+    RecentSums,
+    as_patterns,
+    fitting_mask,
+    matches,
+    remove_hooks,
+)
 from tensoralg.nn.module_modes import evaluating
 from tensoralg.nn.progress import tracked
 from tensoralg.nn.training_state import map_tensors
@@ -76,6 +84,7 @@ class Calibrator:
         exclude: str | Iterable[str] = (),
     ) -> None:
         self._model, self._forward, self._batch_mask = model, forward, mask
+        include, exclude = as_patterns(include), as_patterns(exclude)
         self._layers: dict[str, nn.Module] = {
             name: layer
             for name, layer in model.named_modules()
@@ -269,15 +278,19 @@ class Calibrator:
         device = device_of(model)
         batch = map_tensors(lambda t: t.to(device, non_blocking=True), batch)
         mask = None if self._batch_mask is None else self._batch_mask(batch)
-        with self.masked(mask):
-            if self._forward is not None:
-                self._forward(model, batch)
-            elif isinstance(batch, dict):
-                model(**batch)
-            elif isinstance(batch, list | tuple):
-                model(*batch)
-            else:
-                model(batch)
+        handles = plain_tensors(model)
+        try:
+            with self.masked(mask):
+                if self._forward is not None:
+                    self._forward(model, batch)
+                elif isinstance(batch, dict):
+                    model(**batch)
+                elif isinstance(batch, list | tuple):
+                    model(*batch)
+                else:
+                    model(batch)
+        finally:
+            remove_hooks(handles)
 
     @property
     def present_mask(self) -> Tensor | None:
@@ -321,6 +334,7 @@ class Calibrator:
                 layer.register_forward_hook(Listener(self, name), with_kwargs=True)
                 for name, layer in self._layers.items()
             ]
+            self._handles += plain_tensors(self._model)
             # a calibrator that is forgotten leaves no hooks behind
             self._finalizer = weakref.finalize(self, remove_hooks, self._handles)
         return self
@@ -347,6 +361,7 @@ class Calibrator:
             raise KeyError(f"no layer {name!r} is listened to; there are {list(self._layers)}")
         return self._layers[name]
 
+    @torch.inference_mode(False)  # sums outlive the mode
     @torch.no_grad()
     def _hear(self, name: str, layer: nn.Module, x: Tensor) -> None:
         """Add one input of a layer."""
@@ -354,12 +369,14 @@ class Calibrator:
         if isinstance(layer, nn.Embedding):
             self._recent = None
             counts = lookup_counts(layer, x, keep)
-            before = self._found.setdefault(name, torch.zeros_like(counts))
-            assert isinstance(before, Tensor)
-            before += counts
+            before = self._found.get(name)
+            if isinstance(before, Tensor):
+                before += counts
+            elif bool(counts.any()):
+                self._found[name] = counts
             return
         recent = self._recent
-        shared = recent is not None and recent.is_of(layer, x, self._mask)
+        shared = recent is not None and recent.serve(name, layer, x, self._mask)
         if recent is None or not shared:
             recent = RecentSums(name, layer, x, self._mask, input_sums(layer, x.detach(), keep))
         self._recent, sums = recent, recent.sums

@@ -1,11 +1,14 @@
 """PyTorch's Transformer encoders read dense weights past the layers that own them."""
 
+import weakref
+from typing import Any
+
 from torch import nn
 
 from tensoralg.nn.quantized_layers import QuantizedLayer
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 
-__all__ = ["leave_shortcuts"]
+__all__ = ["leave_shortcuts", "plain_tensors"]
 
 
 def leave_shortcuts(model: nn.Module) -> None:
@@ -42,3 +45,45 @@ def leave_shortcuts(model: nn.Module) -> None:
             isinstance(part, QuantizedLayer) for part in module.modules()
         ):
             module.activation_relu_or_gelu = 0  # PyTorch's own mark of one that cannot be fused
+
+
+def plain_tensors(model: nn.Module) -> list[Any]:
+    """Have encoders keep padded batches as they are, until the results are removed.
+
+    Parameters
+    ----------
+    model : Module
+        In eval mode its ``nn.TransformerEncoder`` would else turn a batch with a padding mask
+        into a nested tensor: layers with hooks cannot take it, nor does a mask fit it.
+
+    Returns
+    -------
+    list
+        One for each encoder; ``remove`` puts its own choice back.
+
+    Examples
+    --------
+    >>> part = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    >>> encoder = nn.TransformerEncoder(part, 1)
+    >>> (handle,) = plain_tensors(encoder)
+    >>> encoder.use_nested_tensor
+    False
+    >>> handle.remove()
+    >>> encoder.use_nested_tensor
+    True
+    """
+    return [_NestedOff(part) for part in model.modules() if isinstance(part, nn.TransformerEncoder)]
+
+
+class _NestedOff:
+    """An encoder without nested tensors, until `remove`."""
+
+    def __init__(self, encoder: nn.TransformerEncoder) -> None:
+        self._encoder, self._before = weakref.ref(encoder), encoder.use_nested_tensor
+        encoder.use_nested_tensor = False
+
+    def remove(self) -> None:
+        """Put the encoder's own choice back."""
+        encoder = self._encoder()
+        if encoder is not None:
+            encoder.use_nested_tensor = self._before

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tensoralg.nn.bit_packing import check_bits, code_range
+from tensoralg.nn.bit_packing import code_range
+from tensoralg.solvers.quantization_grid import number_of_bits
 
 __all__ = ["FakeQuantize", "follow_cores"]
 
@@ -159,8 +160,7 @@ class FakeQuantize(nn.Module):
 
     def __init__(self, bits: int, *, signed: bool = True) -> None:
         super().__init__()
-        check_bits(bits)
-        self.bits = bits
+        self.bits = bits = number_of_bits(bits)
         self.signed = signed
         self.low, self.high = code_range(bits, signed=signed)
         self.log_scale = nn.Parameter(torch.zeros(()))

@@ -1,6 +1,6 @@
 """How codes are found, in one value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import torch
@@ -34,6 +34,8 @@ class GridOptions:
         Whether the zero point is code 0.
     correct_bias : bool
         Whether a bias makes up for the mean error of the outputs.
+    stored : torch.dtype or None
+        To which steps are converted; None leaves them as they are found.
 
     Raises
     ------
@@ -53,6 +55,7 @@ class GridOptions:
     order: EntryOrder = "greedy"
     symmetric: bool = True
     correct_bias: bool = True
+    stored: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         nonnegative_integer("sweeps", self.sweeps)
@@ -81,7 +84,7 @@ class GridOptions:
         QuantizedWeight
             The codes.
         """
-        return comq(
+        found = comq(
             weight,
             gram,
             bits,
@@ -92,6 +95,9 @@ class GridOptions:
             order=self.order,
             symmetric=self.symmetric,
         )
+        if self.stored is None:
+            return found
+        return replace(found, scale=found.scale.to(self.stored))
 
     def nearest(self, weight: Tensor, bits: int) -> Tensor:
         """Round to the nearest values of the grid over the weight's range.

@@ -11,6 +11,8 @@ __all__ = ["InputMoments", "moved_weight"]
 
 # of the mean square of the inputs: how far targets may move where there is hardly any data
 _DAMPING = 0.01
+# of the mean square of an input: what is left of its variance below that is rounding
+_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +71,25 @@ class InputMoments:
         return self.gram is self.cross
 
     def centred(self) -> "InputMoments":
-        """Return the moments of inputs whose means were taken away."""
+        """Return the moments of inputs whose means were taken away; constant ones become zeros."""
 
         def without(gram: Tensor, left: Tensor, right: Tensor) -> Tensor:
-            return gram - self.rows * left[:, :, None] * right[:, None, :]
+            return gram - left[:, :, None] * right[:, None, :] * self.rows
+
+        def varying(gram: Tensor, centred: Tensor) -> Tensor:
+            one, two = gram.diagonal(dim1=1, dim2=2), centred.diagonal(dim1=1, dim2=2)
+            return (two > _CONSTANT * one).to(gram)
 
         zero, gram = torch.zeros_like(self.mean), without(self.gram, self.mean, self.mean)
+        own = varying(self.gram, gram)
+        gram = gram * own[:, :, None] * own[:, None, :]
         if self.is_own:
             return InputMoments(gram, gram, gram, zero, zero, self.rows)
         wanted = without(self.wanted, self.wanted_mean, self.wanted_mean)
+        other = varying(self.wanted, wanted)
+        wanted = wanted * other[:, :, None] * other[:, None, :]
         cross = without(self.cross, self.mean, self.wanted_mean)
+        cross = cross * own[:, :, None] * other[:, None, :]
         return InputMoments(gram, wanted, cross, zero, zero, self.rows)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tensoralg.nn.input_statistics import Convolution, InputSums
 
-__all__ = ["Listener", "RecentSums", "fitting_mask", "matches", "remove_hooks"]
+__all__ = ["Listener", "RecentSums", "as_patterns", "fitting_mask", "matches", "remove_hooks"]
 
 
 class _Hearing(Protocol):
@@ -81,7 +81,7 @@ class RecentSums:
     >>> from tensoralg.nn.input_statistics import input_sums
     >>> query, key, x = nn.Linear(2, 2), nn.Linear(2, 3), torch.ones(4, 2)
     >>> recent = RecentSums("query", query, x, None, input_sums(query, x, None))
-    >>> recent.is_of(key, x, None), recent.is_of(key, x.clone(), None)
+    >>> recent.serve("key", key, x, None), recent.serve("value", key, x.clone(), None)
     (True, False)
     """
 
@@ -89,21 +89,24 @@ class RecentSums:
         self, name: str, layer: nn.Module, x: Tensor, mask: Tensor | None, sums: InputSums
     ) -> None:
         self.name = name
-        self._input = weakref.ref(x)
+        self._served = {name}
+        self._input, self._mask = weakref.ref(x), mask
         self._state = self._describe(layer, x, mask)
         self.sums = sums
 
     @staticmethod
     def _describe(layer: nn.Module, x: Tensor, mask: Tensor | None) -> tuple[Any, ...]:
-        """Describe all that the sums depend on, but for the tensor itself."""
-        version = None if x.is_inference() else x._version
-        return version, id(mask), isinstance(layer, Convolution)
+        """Describe all that the sums depend on, but for the tensors themselves."""
+        versions = [None if t is None or t.is_inference() else t._version for t in (x, mask)]
+        return *versions, isinstance(layer, Convolution)
 
-    def is_of(self, layer: nn.Module, x: Tensor, mask: Tensor | None) -> bool:
-        """Tell whether the sums are those of this input.
+    def serve(self, name: str, layer: nn.Module, x: Tensor, mask: Tensor | None) -> bool:
+        """Tell whether the sums are those of this input, once for each layer.
 
         Parameters
         ----------
+        name : str
+            Of the next layer.
         layer : Module
             The next layer.
         x : Tensor
@@ -114,11 +117,17 @@ class RecentSums:
         Returns
         -------
         bool
-            False, too, for tensors of inference mode: their changes cannot be seen.
+            False, too, for tensors of inference mode, whose changes cannot be seen, and for a
+            layer that had these sums before: it is called anew, with what memory shared with
+            numpy may hold by now.
         """
-        state = self._describe(layer, x, mask)
-        linear = not isinstance(layer, Convolution) and not x.is_inference()
-        return linear and self._input() is x and self._state == state
+        if name in self._served or isinstance(layer, Convolution) or x.is_inference():
+            return False
+        same = self._input() is x and self._mask is mask
+        if not same or self._state != self._describe(layer, x, mask):
+            return False
+        self._served.add(name)
+        return True
 
 
 def fitting_mask(mask: Tensor | None, name: str, layer: nn.Module, x: Tensor) -> Tensor | None:
@@ -181,8 +190,28 @@ def matches(patterns: str | Iterable[str], name: str) -> bool:
     >>> matches(("head", "encoder.*"), "encoder.0.query")
     True
     """
-    chosen = (patterns,) if isinstance(patterns, str) else patterns
-    return any(fnmatchcase(name, pattern) for pattern in chosen)
+    return any(fnmatchcase(name, pattern) for pattern in as_patterns(patterns))
+
+
+def as_patterns(patterns: str | Iterable[str]) -> tuple[str, ...]:
+    """Return patterns of names as a tuple: an iterator could be gone through only once.
+
+    Parameters
+    ----------
+    patterns : str or iterable of str
+        As for `matches`.
+
+    Returns
+    -------
+    tuple of str
+        The patterns.
+
+    Examples
+    --------
+    >>> as_patterns("head")
+    ('head',)
+    """
+    return (patterns,) if isinstance(patterns, str) else tuple(patterns)
 
 
 def remove_hooks(handles: Iterable[Any]) -> None:

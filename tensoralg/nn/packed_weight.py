@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.nn.bit_packing import check_bits, pack_rows, unpack_rows
+from tensoralg.nn.bit_packing import pack_rows, unpack_rows
+from tensoralg.solvers.quantization_grid import number_of_bits
 
 __all__ = ["Coded", "PackedWeight"]
 
@@ -102,8 +103,8 @@ class PackedWeight(nn.Module):
         device: torch.device | None = None,
     ) -> None:
         super().__init__()
-        check_bits(bits)
-        self.rows, self.columns, self.bits = rows, columns, bits
+        self.bits = bits = number_of_bits(bits)
+        self.rows, self.columns = rows, columns
         self.group_size = columns if group_size is None else group_size
         width = -(-columns * bits // 8)
         steps = (1 if shared_scale else rows, groups)
@@ -217,8 +218,7 @@ class PackedWeight(nn.Module):
                     f"{prefix}layout is that of a matrix {rows} x {columns}; "
                     f"this one is {self.rows} x {self.columns}"
                 )
-            check_bits(bits)
-            self.bits, self.group_size = bits, size
+            self.bits, self.group_size = number_of_bits(bits), size
             # what does not fit these shapes is then refused as every other buffer is
             steps = (1 if scale.shape[0] == 1 else rows, -(-columns // max(size, 1)))
             self.packed = self.packed.new_zeros(rows, -(-columns * bits // 8))

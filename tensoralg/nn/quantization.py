@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from tensoralg.nn.quantization_units import (
     Choice,
     QuantizationUnit,
     checked_bits,
-    choose_bits,
+    chosen_units,
     find_units,
     model_bytes,
     packed_layer,
@@ -87,8 +88,9 @@ def quantize(
     data : iterable of batches, optional
         For inputs from the already quantized model: layer after layer, in the order of their
         calls, both models are run on all batches up to it, and the codes are fitted so that the
-        outputs of the float model come out. Takes as many passes as there are layers with
-        different inputs. Must be iterable more than once; batches as for `Calibrator.run`.
+        outputs of the float model come out. Takes two passes for each of the layers with
+        different inputs, and one more. Must be iterable more than once; batches as for
+        `Calibrator.run`.
     progress : bool, default False
         Whether to show a bar on the standard error stream.
 
@@ -106,8 +108,8 @@ def quantize(
     Raises
     ------
     ValueError
-        Wrong options, a calibrator that saw no data, or a weight that is not finite. The model
-        is then as it was.
+        Wrong options, bits for no layer of the model or no layer left to quantize, a calibrator
+        that saw no data, or a weight that is not finite. The model is then as it was.
     ShapeError
         The calibrator listened to other layers than the model has.
 
@@ -131,10 +133,8 @@ def quantize(
         raise ValueError("data must be iterable more than once, such as a list or a DataLoader")
     chosen, before = checked_bits(bits), model_bytes(model)
     units = find_units(model)
-    for unit in units:
-        choose_bits(unit, calibrator, chosen, include, exclude)
+    quantized = chosen_units(units, calibrator, chosen, include, exclude)
     calibrator.close()
-    quantized = [unit for unit in units if unit.bits is not None]
     for unit in quantized:
         computing_weight(f"the weight of {unit.name!r}", unit.weight)
     if data is not None and not calibrator.seen:
@@ -298,6 +298,7 @@ def _fit(
     """Find one weight's codes and what they do to each of its layers."""
     assert unit.bits is not None
     weight = computing_weight(unit.name, unit.weight).flatten(1)
+    options = replace(options, stored=unit.weight.dtype)  # errors are those of what is stored
     if unit.is_tied:
         inputs = [
             calibrator.counts(name)

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from tensoralg.core.errors import PersistenceError
-from tensoralg.nn.bit_packing import check_bits, pack_codes, unpack_codes
+from tensoralg.nn.bit_packing import pack_codes, unpack_codes
 from tensoralg.nn.encoder_shortcuts import leave_shortcuts
 from tensoralg.nn.fake_quantization import FakeQuantize
 from tensoralg.nn.module_modes import evaluating, naming, restored_on_error
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 from tensoralg.nn.training_state import load_checkpoint, save_checkpoint
 from tensoralg.nn.tt_embedding import TTMEmbedding
+from tensoralg.solvers.quantization_grid import number_of_bits
 
 __all__ = ["CodedModel", "CodedTensor", "export_codes", "prepare_qat"]
 
@@ -79,7 +80,7 @@ def prepare_qat(
     """
     for value in (bits, activation_bits, dense_bits):
         if value is not None:
-            check_bits(value)
+            number_of_bits(value)
     layers = {n: m for n, m in model.named_modules() if isinstance(m, TensorizedLayer)}
     dense = {
         n: m for n, m in model.named_modules() if isinstance(m, _DENSE) and dense_bits is not None

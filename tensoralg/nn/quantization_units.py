@@ -1,16 +1,15 @@
 """Which layers of a model are quantized together, which stay, and what stands in their place."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import positive_integer
-from tensoralg.nn.bit_packing import check_bits
 from tensoralg.nn.calibrator import CALIBRATED, Calibrator
 from tensoralg.nn.input_statistics import Convolution, input_width
-from tensoralg.nn.layer_listening import Listener, matches
+from tensoralg.nn.layer_listening import Listener, as_patterns, matches
 from tensoralg.nn.packed_weight import PackedWeight
 from tensoralg.nn.quantized_layers import (
     QuantizedConvolution,
@@ -18,13 +17,15 @@ from tensoralg.nn.quantized_layers import (
     QuantizedLayer,
     QuantizedLinear,
 )
+from tensoralg.nn.tensorized_layer import always_called
 from tensoralg.nn.tt_linear import TTLinear
+from tensoralg.solvers.quantization_grid import number_of_bits
 
 __all__ = [
     "Choice",
     "QuantizationUnit",
     "checked_bits",
-    "choose_bits",
+    "chosen_units",
     "find_units",
     "model_bytes",
     "packed_layer",
@@ -111,14 +112,13 @@ def checked_bits(bits: Choice | Mapping[str, Choice]) -> dict[str, Choice]:
     {'*': 4}
     """
     chosen: dict[str, Choice] = dict(bits) if isinstance(bits, Mapping) else {"*": bits}
-    for value in chosen.values():
+    for key, value in chosen.items():
         if isinstance(value, tuple):
             if len(value) != 2:
                 raise ValueError(f"bits must be a number or a pair of bits and rank; got {value!r}")
-            positive_integer("rank", value[1])
-            check_bits(value[0])
+            chosen[key] = number_of_bits(value[0]), positive_integer("rank", value[1])
         elif value is not None:
-            check_bits(value)
+            chosen[key] = number_of_bits(value)
     return chosen
 
 
@@ -174,13 +174,54 @@ def _reason_to_stay(layer: nn.Module) -> str:
     if any(nn.parameter.is_lazy(p) for p in layer.parameters()):
         return "its size is not known before its first input"
     for hooks in _HOOKS:
-        if any(not isinstance(hook, Listener) for hook in getattr(layer, hooks).values()):
+        others = [hook for hook in getattr(layer, hooks).values() if hook is not always_called]
+        if any(not isinstance(hook, Listener) for hook in others):
             return "its hooks would be lost"
     if isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq):
         return "max_norm or scale_grad_by_freq"
     if isinstance(layer, TTLinear) and layer.quantizers is not None:
         return "has quantizers of quantization-aware training; see export_codes"
     return ""
+
+
+def chosen_units(
+    units: Sequence[QuantizationUnit],
+    calibrator: Calibrator,
+    bits: Mapping[str, Choice],
+    include: str | Iterable[str],
+    exclude: str | Iterable[str],
+) -> list[QuantizationUnit]:
+    """Give every unit its bits, or the reason why it stays, and return those with bits.
+
+    Parameters
+    ----------
+    units, calibrator, bits, include, exclude
+        As for `choose_bits`.
+
+    Returns
+    -------
+    list of QuantizationUnit
+        In the model's order.
+
+    Raises
+    ------
+    ShapeError, ValueError
+        As `choose_bits`; bits for layers that the model does not have, or no layer is left.
+    """
+    names = [name for unit in units for name in unit.layers]
+    include, exclude = as_patterns(include), as_patterns(exclude)
+    if not names:
+        raise ValueError("model has no layer that could be quantized, or none any more")
+    wrong = [key for key in bits if not any(key == name or matches(key, name) for name in names)]
+    if wrong:
+        raise ValueError(f"bits must be for layers of {names}; got {wrong}")
+    for unit in units:
+        choose_bits(unit, calibrator, bits, include, exclude)
+    chosen = [unit for unit in units if unit.bits is not None]
+    if not chosen and any(value is not None for value in bits.values()):
+        reasons = "; ".join(f"{unit.name!r}: {unit.reason}" for unit in units)
+        raise ValueError(f"model has no layer that would be quantized ({reasons})")
+    return chosen
 
 
 def choose_bits(

@@ -31,7 +31,7 @@ class QuantizedWeight:
     codes : Tensor of int8, shape (out, in)
         From ``-2**(bits-1)`` to ``2**(bits-1) - 1``.
     scale : Tensor, shape (out, groups)
-        The positive steps, in the weight's dtype.
+        The positive steps, in the weight's dtype; in float32 where that is of half precision.
     zero_point : Tensor of int32, shape (out, groups)
         The codes of the value 0; zeros on a symmetric grid.
     bits : int
@@ -110,7 +110,8 @@ def comq(
     Returns
     -------
     QuantizedWeight
-        On the weight's device, with scales in its dtype. A zero row stays exactly zero.
+        On the weight's device, with scales in its dtype: in float32 for half precision, whose
+        steps would be too coarse, in float64 for integers. A zero row stays exactly zero.
 
     Raises
     ------
@@ -156,9 +157,9 @@ def comq(
     )
     return QuantizedWeight(
         torch.as_tensor(found.codes, device=weight.device),
-        torch.as_tensor(found.scale, device=weight.device).to(weight.dtype),
+        torch.as_tensor(found.scale, device=weight.device),
         torch.as_tensor(found.zero_point, device=weight.device),
-        bits,
+        found.bits,
         found.group_size,
         found.errors,
     )
@@ -171,7 +172,7 @@ def _values(name: str, tensor: Tensor) -> Any:
             f"{name} must have real values; got dtype {tensor.dtype} on device {tensor.device}"
         )
     values = tensor.detach()
-    if values.dtype == torch.bfloat16:  # numpy has no such dtype
+    if values.dtype in (torch.float16, torch.bfloat16):  # numpy has no such dtype as the latter
         values = values.float()
     # these devices have no double precision, or numba is faster there
     return values.cpu().numpy() if values.device.type in ("cpu", "mps") else values

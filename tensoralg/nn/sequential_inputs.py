@@ -1,6 +1,7 @@
 """Inputs of a layer in a partly quantized model beside those in the float model."""
 
 import copy
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from tensoralg.nn.calibrator import Calibrator
 from tensoralg.nn.input_moments import InputMoments
 from tensoralg.nn.input_statistics import input_rows, no_sums
-from tensoralg.nn.layer_listening import fitting_mask
+from tensoralg.nn.layer_listening import fitting_mask, remove_hooks
 from tensoralg.nn.module_modes import evaluating
 
 __all__ = ["MatchedInputs"]
@@ -23,7 +24,7 @@ class _Enough(BaseException):
 class _Capture:
     """A forward hook that keeps a layer's inputs in one pass of a model and then ends the pass."""
 
-    def __init__(self, name: str, calibrator: Calibrator, calls: int | None) -> None:
+    def __init__(self, name: str, calibrator: Calibrator, calls: int) -> None:
         self.name, self.calibrator, self.calls = name, calibrator, calls
         self.inputs: list[tuple[Tensor, Tensor | None]] = []
 
@@ -70,6 +71,7 @@ class MatchedInputs:
         self._model, self._float = model, copy.deepcopy(model)
         self._calibrator, self._data = calibrator, data
         self._stages = {name: stage for stage in calibrator.stages for name in stage}
+        self._calls = self._most_calls()
         self._recent: tuple[tuple[str, ...], InputMoments] | None = None
 
     def moments(self, name: str) -> InputMoments:
@@ -96,17 +98,37 @@ class MatchedInputs:
         return self._recent[1]
 
     @torch.no_grad()
+    def _most_calls(self) -> Counter[str]:
+        """Count how often layers are called in one pass; of all batches the most."""
+        calls: Counter[str] = Counter()
+        most: Counter[str] = Counter()
+        handles = [
+            self._float.get_submodule(name).register_forward_hook(
+                lambda *_, name=name: calls.update([name])
+            )
+            for name in {stage[0] for stage in self._stages.values()}
+        ]
+        try:
+            with evaluating(self._float):
+                for batch in self._data:
+                    self._calibrator.run_batch(self._float, batch)
+                    most |= calls
+                    calls.clear()
+        finally:
+            remove_hooks(handles)
+        return most
+
+    @torch.no_grad()
     def _collect(self, name: str) -> InputMoments:
         """Go through all batches."""
         layer = self._float.get_submodule(name)
         zeros = no_sums(layer, next(self._float.parameters()).device)
         grams = [zeros.gram.clone() for _ in range(3)]
-        totals, rows, calls = [zeros.total.clone() for _ in range(2)], 0, None
+        totals, rows = [zeros.total.clone() for _ in range(2)], 0
         with evaluating(self._float), evaluating(self._model):
             for batch in self._data:
-                wanted = self._inputs(self._float, name, batch, calls)
-                given = self._inputs(self._model, name, batch, calls)
-                calls = len(wanted)
+                wanted = self._inputs(self._float, name, batch, self._calls[name])
+                given = self._inputs(self._model, name, batch, len(wanted))
                 for (x, keep), (y, other) in zip(wanted, given, strict=True):
                     pairs = zip(
                         input_rows(layer, x, keep), input_rows(layer, y, other), strict=True
@@ -126,7 +148,7 @@ class MatchedInputs:
         return InputMoments(grams[0], grams[1], grams[2], means[0], means[1], rows)
 
     def _inputs(
-        self, model: nn.Module, name: str, batch: Any, calls: int | None
+        self, model: nn.Module, name: str, batch: Any, calls: int
     ) -> list[tuple[Tensor, Tensor | None]]:
         """Return what a layer is given in one pass, with the rows that count."""
         capture = _Capture(name, self._calibrator, calls)

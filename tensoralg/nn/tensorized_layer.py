@@ -25,7 +25,7 @@ from tensoralg.nn.fake_quantization import follow_cores
 from tensoralg.nn.parameters import full_precision, listed, resize, stored_list
 from tensoralg.nn.stale_moments import forget_stale_moments
 
-__all__ = ["TensorizedLayer"]
+__all__ = ["TensorizedLayer", "always_called"]
 
 
 class TensorizedLayer(nn.Module):
@@ -81,7 +81,7 @@ class TensorizedLayer(nn.Module):
         self._cache = FactorCache()
         self._learning = False
         # PyTorch's fused encoder layers read `weight` past layers that have no hooks
-        self.register_forward_pre_hook(_called)
+        self.register_forward_pre_hook(always_called)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -371,5 +371,13 @@ class TensorizedLayer(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-def _called(module: nn.Module, inputs: Any) -> None:
-    """Do nothing: a layer with a hook has to be called."""
+def always_called(module: nn.Module, inputs: Any) -> None:
+    """Do nothing: a layer with a hook has to be called.
+
+    Parameters
+    ----------
+    module : Module
+        Any layer.
+    inputs : object
+        Its arguments.
+    """

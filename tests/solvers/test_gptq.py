@@ -95,3 +95,13 @@ def test_bad_input_is_named():
         gptq(weight, np.eye(2), grid)
     with pytest.raises(ShapeError, match="grid"):
         gptq(weight, gram, minmax_grid(weight[:1], 3))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("place", ["weight", "gram"])
+def test_values_that_are_not_finite_are_refused(place, bad):
+    weight, gram = example(6, 2, 3)
+    grid = minmax_grid(weight, 3)
+    {"weight": weight, "gram": gram}[place][0, 0] = bad
+    with pytest.raises(ValueError, match=place):
+        gptq(weight, gram, grid)

@@ -74,3 +74,11 @@ def test_bad_input_is_named():
         QuantizationGrid(np.ones((2, 2)), np.zeros((2, 2)), 4, columns=3, group_size=3)
     with pytest.raises(ShapeError, match="zero_point"):
         QuantizationGrid(np.ones((2, 1)), np.zeros((1, 1)), 4, columns=3, group_size=3)
+
+
+def test_numbers_of_bits_of_any_integer_type():
+    assert code_limits(np.int8(8)) == (-128, 127)
+    assert type(minmax_grid(np.ones((1, 2)), np.int64(3)).bits) is int
+    for bad in (True, 4.0, "4", 1, 9, None):
+        with pytest.raises(ValueError, match="bits must be an integer from 2 to 8"):
+            code_limits(bad)
