@@ -1,15 +1,15 @@
 """Attention modules that also see learned slots, and prompts weighed by a gate."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tensoralg.core.errors import ShapeError
 from tensoralg.nn.attention import attend, attend_with_weights
 from tensoralg.nn.gated_parts import Prefix, WeightDelta
-from tensoralg.nn.sample_context import SampleContext, refuse_causal
+from tensoralg.nn.sample_context import SampleContext, present_tokens, refuse_causal
 from tensoralg.nn.transformer import SelfAttention
 
 __all__ = ["AdaptedMultiheadAttention", "AdaptedSelfAttention"]
@@ -115,6 +115,8 @@ class AdaptedMultiheadAttention(nn.MultiheadAttention):
         ------
         ValueError
             `is_causal` without `attn_mask`, or a causal mask where gates depend on the input.
+        ShapeError, TypeError
+            A mask that the base class refuses: of another shape, or of integers.
         """
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint only: give attn_mask too")
@@ -151,9 +153,8 @@ class AdaptedMultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend in the layout (B, T, features); `same` for self-attention."""
         hidden, context = inputs[0], self.pelt_context
-        present = None
-        if absent is not None:
-            present = ~absent if absent.dtype == torch.bool else absent != -math.inf
+        self._check_masks(absent, pairs, inputs[0].shape[:2], inputs[1].shape[1])
+        present = None if absent is None else present_tokens(absent)
         tokens = context.real_tokens(present, inputs[1].shape[:2]) if same else present
         q, k, v = self._projected(inputs, tokens, same)
         context.enter(1, tokens if same else None)
@@ -193,6 +194,24 @@ class AdaptedMultiheadAttention(nn.MultiheadAttention):
             shape = (*projected.shape[:2], self.num_heads, self.head_dim)
             found.append(projected.view(shape).transpose(1, 2))
         return found
+
+    def _check_masks(
+        self, absent: Tensor | None, pairs: Tensor | None, queries: torch.Size, keys: int
+    ) -> None:
+        """Raise for masks that the base class refuses: they must not be broadcast or added."""
+        batch, length = queries
+        stacked = (batch * self.num_heads, length, keys)
+        for name, mask, shapes in (
+            ("key_padding_mask", absent, [(batch, keys)]),
+            ("attn_mask", pairs, [(length, keys), stacked]),
+        ):
+            if mask is None:
+                continue
+            if mask.dtype != torch.bool and not mask.is_floating_point():
+                raise TypeError(f"{name} must be boolean or floating; got {mask.dtype}")
+            if tuple(mask.shape) not in shapes:
+                accepted = " or ".join(map(str, shapes))
+                raise ShapeError(f"{name} must have shape {accepted}; got {tuple(mask.shape)}")
 
     def _masks(
         self, absent: Tensor | None, pairs: Tensor | None, q: Tensor, keys: int

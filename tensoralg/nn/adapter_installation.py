@@ -169,7 +169,7 @@ def install(model: nn.Module, config: PELT, sites: Sites, parts: Parts) -> dict[
     _begin_and_end(sites, prompts)
     swapped = bool(sites.projections or config.prefix or config.prompt)
     for name, module in sites.attention.items():
-        inside = any(linear.startswith(f"{name}.".lstrip(".")) for linear in sites.linear)
+        inside = bool(sites.inside(name))
         multihead = isinstance(module, nn.MultiheadAttention)
         if (swapped if not multihead else swapped or inside) and type(module) in _ADAPTED:
             if multihead:

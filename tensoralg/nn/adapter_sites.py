@@ -42,6 +42,22 @@ class Sites:
     attention: dict[str, nn.Module] = field(default_factory=dict)
     blocks: dict[str, nn.Module] = field(default_factory=dict)
 
+    def inside(self, name: str) -> list[str]:
+        """List the linear layers with a part that belong to a module.
+
+        Parameters
+        ----------
+        name : str
+            The module's.
+
+        Returns
+        -------
+        list of str
+            Their names.
+        """
+        prefix = f"{name}.".lstrip(".")
+        return [linear for linear in (*self.linear, *self.outputs) if linear.startswith(prefix)]
+
 
 def find_sites(model: nn.Module, config: PELT) -> Sites:
     """Find where a model's parts go.
@@ -178,7 +194,8 @@ def _check_able(model: nn.Module, named: dict[str, nn.Module], config: PELT, sit
     for name, module in sites.attention.items():
         multihead = isinstance(module, nn.MultiheadAttention)
         more_keys = getattr(module, "bias_k", None) is not None
-        if not (config.prefix or config.prompt or (config.lora and multihead)):
+        own = multihead and (config.lora or sites.inside(name))
+        if not (config.prefix or config.prompt or own):
             continue
         if type(module) not in _ATTENTION:
             raise ValueError(

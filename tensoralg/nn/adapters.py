@@ -215,6 +215,8 @@ def merge(model: nn.Module) -> nn.Module:
                 change = delta.matrix()
                 assert change is not None
                 weight.add_(change.to(weight.dtype))
+                for parameter in delta.delta.parameters():
+                    parameter.zero_()  # whoever shares weights and parts does not add it again
     config = record.config
     unadapt(model)
     model.pelt_record = AdapterRecord(config, {}, {}, merged=True)  # type: ignore[assignment]

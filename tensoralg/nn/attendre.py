@@ -175,8 +175,8 @@ class Attendre:
         ValueError
             ``size < delay + T``: a query's own key could be gone when it attends; cut the chunk.
             Nothing is stored then.
-        ShapeError
-            Shapes that do not belong together.
+        ShapeError, TypeError
+            Shapes or types that do not belong together.
         """
         self._check_chunk(q, k, v)
         if q is not None and k is not None:
@@ -228,13 +228,14 @@ class Attendre:
         """Let the first `count` waiting queries attend."""
         assert self._waiting is not None
         q, places, valid = self._waiting
-        self._waiting = _Waiting(q[:, :, count:], places[:, count:], valid[:, count:])
+        rest = _Waiting(q[:, :, count:], places[:, count:], valid[:, count:])
         q, places, valid = q[:, :, :count], places[:, :count], valid[:, :count]
         if count:
             out = self.memory.read(q, positions=places if self.causal else None, valid=valid)
         else:
             values = self.memory.values
             out = q[..., :0] @ q.new_empty(0, q.shape[-1] if values is None else values.shape[-1])
+        self._waiting = rest  # not before: where reading raises, the queries wait on
         return Attended(out, places[0] if self._shared and len(places) else places)
 
     def _nothing(self, k: Tensor, v: Tensor) -> Attended:
@@ -260,6 +261,12 @@ class Attendre:
             return
         if q.ndim != 4:
             raise ShapeError(f"q must have shape (B, H, T, d); got {tuple(q.shape)}")
+        others = [k, v, None if self._waiting is None else self._waiting.q]
+        if wrong := [x.dtype for x in others if x is not None and x.dtype != q.dtype]:
+            raise TypeError(
+                "q, k, v must have one type, that of the waiting queries; "
+                f"got {q.dtype} and {wrong[0]}"
+            )
         if k is not None and k.shape != q.shape:
             raise ShapeError(
                 f"k must have q's shape {tuple(q.shape)}; got {tuple(k.shape)}; for cross "

@@ -103,18 +103,20 @@ def attend_with_weights(
     tensor([[[1., 1.]]])
     """
     _check(q, k, v, mask, bias)
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    wide = torch.promote_types(q.dtype, torch.float32)  # products pass the range of float16
+    scores = (q.to(wide) / math.sqrt(q.shape[-1])) @ k.to(wide).transpose(-1, -2)
     if k.shape[-2] == 0:
-        return scores @ v, scores
+        weights = scores.to(q.dtype)
+        return weights @ v, weights
     allowed, bias = _allowed(q, mask, bias)
     if bias is not None:
         scores = scores + bias
     if allowed is None:
-        weights = scores.softmax(dim=-1)
+        weights = scores.softmax(dim=-1).to(q.dtype)
         return weights @ v, weights
     nothing = ~allowed.any(dim=-1, keepdim=True)
     scores = scores.masked_fill(~allowed, -math.inf).masked_fill(nothing, 0.0)
-    weights = scores.softmax(dim=-1).masked_fill(nothing, 0.0)
+    weights = scores.softmax(dim=-1).masked_fill(nothing, 0.0).to(q.dtype)
     return weights @ v, weights
 
 

@@ -132,6 +132,8 @@ def _put_together(path: Path, sizes: Sizes, parts: Sequence[IO[bytes]]) -> None:
             for part in parts:
                 part.seek(0)
                 copyfileobj(part, whole)
+            whole.flush()
+            os.fsync(whole.fileno())  # the content is there before the name is
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)

@@ -19,8 +19,7 @@ import numpy as np
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import nonnegative_integer
-from tensoralg.gpu.namespaces import namespace_of
-from tensoralg.nn.label_checks import checked_labels, checked_mask
+from tensoralg.nn.label_checks import checked_label_set, checked_labels, checked_mask
 from tensoralg.nn.mask_moments import structure_moments
 
 __all__ = ["global_mask", "mask_coordinates", "with_mask"]
@@ -40,7 +39,8 @@ def global_mask(
     ----------
     labels : array of int, shape (n_1, .., n_D)
         0 is background. One image, without axes of channels or of a batch: a hole is filled where
-        no path along the axes, through all D dimensions, leads from it to the border.
+        no path along the axes, through all D dimensions, leads from it to the border: along an
+        axis of one voxel every voxel lies there, and nothing is filled.
     include : iterable of int, optional
         The structures; all labels but 0 by default. Those that the image does not have add
         nothing.
@@ -75,8 +75,9 @@ def global_mask(
     [[1, 1, 1], [1, 0, 1], [0, 1, 1]]
     """
     reach = nonnegative_integer("closing", closing)
-    wanted, unwanted = _label_set("include", include), _label_set("exclude", exclude)
-    if both := sorted((wanted or set()) & (unwanted or set())):
+    wanted = None if include is None else checked_label_set("include", include)
+    unwanted = checked_label_set("exclude", () if exclude is None else exclude)
+    if both := sorted(unwanted & (wanted or set())):
         raise ValueError(f"include and exclude must differ; both have {both}")
     xp, labels = checked_labels("labels", labels)
     if wanted is None:
@@ -85,7 +86,7 @@ def global_mask(
         mask = xp.zeros(labels.shape, dtype=xp.bool, device=array_api_compat.device(labels))
         for label in sorted(wanted):
             mask = mask | (labels == label)
-    for label in sorted(unwanted or ()):
+    for label in sorted(unwanted):
         mask = mask & (labels != label)
     return _filled(xp, _closed(xp, mask, reach)) if fill else mask
 
@@ -200,9 +201,8 @@ def with_mask(
     """
     if mode not in ("only", "concat"):
         raise ValueError(f"mode must be 'only' or 'concat'; got {mode!r}")
-    xp = namespace_of(image, mask)
-    _, mask = checked_mask("mask", mask)
-    image = xp.asarray(image)
+    xp, mask = checked_mask("mask", mask, like=image)
+    image = image if array_api_compat.is_torch_array(image) else xp.asarray(image)
     batched = _is_batch(tuple(image.shape), tuple(mask.shape), dimension)
     mask = xp.reshape(mask, (image.shape[0], *image.shape[2:]) if batched else image.shape[1:])
     dtype = image.dtype if xp.isdtype(image.dtype, "real floating") else xp.float32
@@ -220,18 +220,6 @@ def with_mask(
             wide = (0, (mask.ndim - 1) * (1 + 2 * harmonics), *mask.shape[1:])
             parts.append(xp.zeros(wide, dtype=dtype, device=array_api_compat.device(mask)))
     return xp.concat(parts, axis=axis)
-
-
-def _label_set(name: str, labels: Iterable[int] | None) -> set[int] | None:
-    """Check a list of labels."""
-    if labels is None:
-        return None
-    if isinstance(labels, int | str):
-        raise TypeError(f"{name} must be a list of labels; got {labels!r}")
-    found = {nonnegative_integer(f"a label in {name}", label) for label in labels}
-    if 0 in found:
-        raise ValueError(f"{name} must not have the background 0")
-    return found
 
 
 def _box(xp: Any, mask: Any) -> tuple[list[float], list[float]]:

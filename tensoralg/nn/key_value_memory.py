@@ -205,12 +205,11 @@ class KVMemory:
         self._check_chunk(k, v)
         batch, length = k.shape[0], k.shape[2]
         valid = as_valid(valid, (batch, length), k.device)
-        if self._next is None or self._clock is None:
-            self._clock = torch.zeros(batch, dtype=torch.int64, device=k.device)
-            self._next = torch.zeros_like(self._clock)
-        places = as_positions(positions, self._next, length)
-        if length:
-            self._next = places[:, -1] + 1
+        start = torch.zeros(batch, dtype=torch.int64, device=k.device)
+        start = start if self._next is None else self._next
+        places = as_positions(positions, start, length)  # the last that may raise
+        self._next = places[:, -1] + 1 if length else start
+        self._clock = torch.zeros_like(start) if self._clock is None else self._clock
         kept = valid[:, None, :, None]
         fresh = _Slots(
             torch.where(kept, k, 0),  # whatever stands in padding, not-a-number too
@@ -267,7 +266,7 @@ class KVMemory:
             return attend(q, k, v, mask=allowed, bias=bias)
         attended, weights = attend_with_weights(q, k, v, mask=allowed, bias=bias)
         counted = as_valid(valid, (q.shape[0], q.shape[2]), q.device)
-        self._note(weights.detach()[..., -self._slots.positions.shape[1] :], counted)
+        self._note(weights.detach()[..., len(self._pins) :], counted)
         return attended
 
     def evict(self, room: int = 0) -> Tensor:
@@ -334,14 +333,18 @@ class KVMemory:
         batch, _, length, _ = q.shape
         pinned = len(self._pins)
         if self._slots is None:
-            k, v, bias = self._pins.expanded(batch)
+            k, v, bias = self._pins.expanded(q)
             return k, v, None, bias
         if len(self._slots.positions) != batch:
             raise ShapeError(f"q must have the slots' B, {len(self._slots.k)}; got {batch}")
         own = slot_mask(self._slots.positions, mask, positions, length)
         if not pinned:
             return self._slots.k, self._slots.v, own, None
-        k, v, bias = self._pins.expanded(batch)
+        k, v, bias = self._pins.expanded(q)
+        if v.shape[3] != self._slots.v.shape[3]:
+            raise ShapeError(
+                f"pinned v must have the slots' e = {self._slots.v.shape[3]}; got {v.shape[3]}"
+            )
         return (
             torch.cat([k, self._slots.k], dim=2),
             torch.cat([v, self._slots.v], dim=2),

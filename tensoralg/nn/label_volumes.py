@@ -3,7 +3,9 @@
 Reading needs nibabel, which is imported when a file is read.
 """
 
+import gzip
 import os
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +100,7 @@ def read_label_volume(path: str | os.PathLike[str]) -> LabelVolume:
     FileNotFoundError
         No such file.
     PersistenceError
-        No image that nibabel can read.
+        No image of voxels that nibabel can read, or a compressed file that is damaged.
     ShapeError
         Not three axes.
     ValueError
@@ -121,10 +123,15 @@ def read_label_volume(path: str | os.PathLike[str]) -> LabelVolume:
         ) from None
     if not os.path.exists(path):
         raise FileNotFoundError(f"no such file: {os.fspath(path)}")
+    unreadable = (nibabel.filebasedimages.ImageFileError, OSError, EOFError, ValueError, zlib.error)
     try:
-        image: Any = nibabel.as_closest_canonical(nibabel.load(path))
+        _check_whole(path)
+        loaded: Any = nibabel.load(path)
+        if not hasattr(loaded, "affine"):
+            raise ValueError(f"{type(loaded).__name__} is no image of voxels")
+        image: Any = nibabel.as_closest_canonical(loaded)
         values = np.asarray(image.dataobj)
-    except (nibabel.filebasedimages.ImageFileError, OSError, EOFError, ValueError) as error:
+    except unreadable as error:
         raise PersistenceError(f"{os.fspath(path)} cannot be read as a volume: {error}") from error
     if values.ndim > 3 and set(values.shape[3:]) == {1}:
         values = values.reshape(values.shape[:3])
@@ -135,3 +142,11 @@ def read_label_volume(path: str | os.PathLike[str]) -> LabelVolume:
     # lengths of the columns, so that a rotated grid keeps its distances
     spacing = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))
     return LabelVolume(labels.astype(np.int64), checked_spacing(spacing, 3), affine)
+
+
+def _check_whole(path: str | os.PathLike[str]) -> None:
+    """Compare a compressed file with its checksum: nibabel stops reading before it."""
+    if os.path.isfile(path) and os.fspath(path).lower().endswith((".gz", ".mgz")):
+        with gzip.open(path) as file:
+            while file.read(1 << 20):
+                pass

@@ -101,14 +101,14 @@ def structure_moments(mask: Any, spacing: ArrayLike = 1.0) -> StructureMoments:
     return StructureMoments(count, volume, (mean + middle) * unit, covariance)
 
 
-def checked_spacing(spacing: ArrayLike, dimension: int) -> FloatArray:
+def checked_spacing(spacing: ArrayLike, dimension: int, name: str = "spacing") -> FloatArray:
     """Return one positive spacing for every axis."""
     unit = np.asarray(spacing, dtype=np.float64)
     if unit.ndim > 1 or (unit.ndim == 1 and len(unit) != dimension):
         raise ShapeError(
-            f"spacing must be one number for each of {dimension} axes; got shape {unit.shape}"
+            f"{name} must be one number for each of {dimension} axes; got shape {unit.shape}"
         )
     unit = np.broadcast_to(unit, (dimension,))
     if not (np.isfinite(unit).all() and (unit > 0).all()):
-        raise ValueError(f"spacing must be positive and finite; got {unit.tolist()}")
+        raise ValueError(f"{name} must be positive and finite; got {unit.tolist()}")
     return unit

@@ -1,11 +1,13 @@
 """A model whose attention goes through memories of constant size; the model itself stays."""
 
 import copy
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from torch import nn
 
 from tensoralg.core.validation import positive_integer
+from tensoralg.nn.adapter_installation import AdapterRecord
 from tensoralg.nn.key_value_memory import Policy
 from tensoralg.nn.memory_attention import (
     MemoryMultiheadAttention,
@@ -126,6 +128,9 @@ def _sharing(module: Model, settings: MemorySettings, done: dict[int, nn.Module]
                 vars(twin)[name] = held.copy()  # parameters, buffers, hooks: the twin's own tables
         for name, child in module._modules.items():
             twin._modules[name] = None if child is None else _sharing(child, settings, done)
+        if isinstance(record := vars(module).get("pelt_record"), AdapterRecord):
+            # a record of its own, and taking adapters out must not switch fused kernels on
+            vars(twin)["pelt_record"] = replace(record, shortcuts={})
         if (kind := _WITH_MEMORY.get(type(module))) is not None:
             twin.__class__ = kind
             twin.memory = settings  # type: ignore[assignment]

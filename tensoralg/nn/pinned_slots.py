@@ -15,7 +15,7 @@ class PinnedSlots:
     --------
     >>> pins = PinnedSlots()
     >>> pins.add(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), 0.0)
-    >>> k, v, bias = pins.expanded(5)
+    >>> k, v, bias = pins.expanded(torch.zeros(5, 2, 1, 4))
     >>> k.shape, bias.shape
     (torch.Size([5, 2, 3, 4]), torch.Size([5, 2, 1, 3]))
     """
@@ -63,22 +63,37 @@ class PinnedSlots:
             )
         self._pins.append((k, v, extra.expand(full)))
 
-    def expanded(self, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    def expanded(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return all slots side by side.
 
         Parameters
         ----------
-        batch : int
-            B.
+        q : Tensor, shape (B, H, T, d)
+            The queries that will attend them.
 
         Returns
         -------
         k, v, bias : Tensor, shapes (B, H, P, d), (B, H, P, e), (B, H, 1, P)
-            Those pinned for one row are given to all.
+            Those pinned for one row are given to all, in the queries' type: learned slots are
+            often wider than what autocast makes of queries.
+
+        Raises
+        ------
+        ShapeError
+            Queries of another B, H or d, or slots whose values differ in e.
         """
-        for tensor in self.tensors:
-            if tensor.shape[0] not in (1, batch):
-                raise ShapeError(f"q must have the pinned slots' B, {tensor.shape[0]}; got {batch}")
-        parts = [[tensor.expand(batch, -1, -1, -1) for tensor in pin] for pin in self._pins]
+        batch, heads, _, size = q.shape
+        for k, v, bias in self._pins:
+            rows = max(k.shape[0], bias.shape[0])
+            if rows not in (1, batch) or k.shape[1] != heads or k.shape[3] != size:
+                raise ShapeError(
+                    f"q must have the pinned slots' B = {rows}, H = {k.shape[1]} and "
+                    f"d = {k.shape[3]}; got {tuple(q.shape)}"
+                )
+            if v.shape[3] != (first := self._pins[0][1]).shape[3]:
+                raise ShapeError(
+                    f"pinned v must all have e = {first.shape[3]}; got {tuple(v.shape)}"
+                )
+        parts = [[x.to(q.dtype).expand(batch, -1, -1, -1) for x in pin] for pin in self._pins]
         keys, values, biases = zip(*parts, strict=True)
         return torch.cat(keys, dim=2), torch.cat(values, dim=2), torch.cat(biases, dim=3)

@@ -13,7 +13,16 @@ from tensoralg.core.errors import ShapeError
 from tensoralg.nn.gated_parts import Gate, Prompt
 from tensoralg.nn.transformer import EncoderBlock, SelfAttention
 
-__all__ = ["PromptStack", "SampleContext", "drop_hooks", "host", "refuse_causal"]
+__all__ = [
+    "PromptStack",
+    "SampleContext",
+    "drop_hooks",
+    "host",
+    "present_tokens",
+    "refuse_causal",
+]
+
+_FORBIDDING = -1e4  # a score lowered by so much has no weight; many codes write -1e9 for -inf
 
 _ROOT_MASKS = ("attention_mask", "mask")  # of any other model; True or 1 for a token
 
@@ -141,7 +150,7 @@ def refuse_causal(module: nn.Module, mask: Tensor | None) -> None:
     module : Module
         With or without gates.
     mask : Tensor or None, shape (..., T, S)
-        True or minus infinity where attention is forbidden.
+        True, or minus infinity (-1e4 and less), where attention is forbidden.
 
     Raises
     ------
@@ -152,13 +161,29 @@ def refuse_causal(module: nn.Module, mask: Tensor | None) -> None:
         return
     if not any(isinstance(part, Gate) and part.constant is None for part in module.modules()):
         return
-    forbidden = mask if mask.dtype == torch.bool else mask == -math.inf
+    forbidden = mask if mask.dtype == torch.bool else mask <= _FORBIDDING
     above = torch.ones_like(forbidden, dtype=torch.bool).triu(1)
     if bool((forbidden | ~above).all()):
         raise ValueError(
             "gates average over all tokens of a sample, so a causal mask would not keep later "
             "tokens from earlier ones; use PELT(gate=False) or fix_gates"
         )
+
+
+def present_tokens(absent: Tensor) -> Tensor:
+    """Turn a mask of padding into one of tokens.
+
+    Parameters
+    ----------
+    absent : Tensor
+        True, or minus infinity (-1e4 and less), for padding.
+
+    Returns
+    -------
+    Tensor of bool
+        True for a token.
+    """
+    return ~absent if absent.dtype == torch.bool else absent > _FORBIDDING
 
 
 def host(module: nn.Module, context: SampleContext) -> None:
@@ -242,7 +267,7 @@ def _enter_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     pairs, padding = _argument(args, kwargs, 1, "src_mask"), args[2:3]
     absent = padding[0] if padding else kwargs.get("src_key_padding_mask")
     refuse_causal(module, pairs)
-    present = None if absent is None else _allowed(absent)
+    present = None if absent is None else present_tokens(absent)
     batch_first = module.self_attn.batch_first  # type: ignore[union-attr]
     batched = source.ndim == 3
     swap = batched and not batch_first
@@ -318,11 +343,6 @@ def _check_begun(prompts: PromptStack) -> None:
         raise RuntimeError(
             "prompts enter at the first block of the stack: a later one cannot run alone"
         )
-
-
-def _allowed(absent: Tensor) -> Tensor:
-    """Turn a mask of padding, True or minus infinity, into one of tokens."""
-    return ~absent if absent.dtype == torch.bool else absent != -math.inf
 
 
 def _with_prompts(pairs: Tensor | None, count: int) -> Tensor | None:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import positive_integer
 from tensoralg.nn.evaluation import device_of
 from tensoralg.nn.module_modes import evaluating
-from tensoralg.nn.segmentation_case import UNKNOWN, SegmentationCase, checked_axis
+from tensoralg.nn.segmentation_case import UNKNOWN, SegmentationCase, as_image, checked_axis
 from tensoralg.nn.segmentation_scores import SegmentationScores, score_segmentation
 from tensoralg.nn.training import TrainingResult, fit
 
@@ -40,7 +41,7 @@ def segmentation_loss(
     logits : Tensor, shape (B, K, n_1, .., n_D)
         Of background 0 and K - 1 structures.
     labels : Tensor of int64, shape (B, n_1, .., n_D)
-        From 0 to K - 1; -1 is kept out of the loss.
+        From 0 to K - 1; -1 and other negative numbers are kept out of the loss.
     ignored : Tensor of bool, shape (B, K), optional
         Structures that were not annotated in a row: there "background or one of these" is one
         class of the cross-entropy, to which voxels with such a label belong, and they have no part
@@ -54,6 +55,13 @@ def segmentation_loss(
         The cross-entropy is a mean over known voxels; Dice is computed over the whole batch, its
         mean is over structures that the batch has. 0 where nothing is known.
 
+    Raises
+    ------
+    ShapeError
+        Shapes that do not fit each other: they would be broadcast.
+    TypeError
+        Labels that are not int64, or `ignored` not of booleans.
+
     Notes
     -----
     The union of background and what was not annotated is the marginal loss of partially labelled
@@ -65,10 +73,11 @@ def segmentation_loss(
     >>> round(segmentation_loss(logits, torch.tensor([[0, 1]])).item(), 4)
     0.0002
     """
-    classes, space = logits.shape[1], tuple(range(2, logits.ndim))
-    known = labels != UNKNOWN
     if ignored is None:
-        ignored = torch.zeros(len(logits), classes, dtype=torch.bool, device=logits.device)
+        ignored = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
+    _check_loss_arguments(logits, labels, ignored)
+    classes, space = logits.shape[1], tuple(range(2, logits.ndim))
+    known = labels >= 0
     wide = ignored.reshape(*ignored.shape, *(1,) * len(space))
     target = labels.clamp(min=0)
     of_ignored = wide.expand(logits.shape).gather(1, target[:, None])[:, 0]
@@ -131,7 +140,8 @@ def fit_segmentation(
         Cut volumes into images across this axis; images without any known voxel are left out.
     augment : callable, optional
         ``augment(case)`` returns what a case is replaced with, before it is cut, anew in every
-        epoch. A resumption is exact where chance comes from torch's global generator.
+        epoch. A resumption is exact where chance comes from torch's global generator. If more
+        images with known voxels result than the cases have, as many as these are drawn.
     classes : int, optional
         K; the model's `out_channels` by default.
     **options
@@ -146,7 +156,10 @@ def fit_segmentation(
     Raises
     ------
     ValueError
-        No case, a label that the model has no output for, or an argument out of range.
+        No case, no known voxel, a label that the model has no output for, or an argument out of
+        range.
+    ShapeError
+        Cases with different numbers of channels or axes.
     TypeError
         A model without `out_channels`, and no `classes`.
 
@@ -177,7 +190,8 @@ def fit_segmentation(
 
     def loss(network: nn.Module, batch: Sequence[Tensor]) -> Tensor:
         images, labels, ignored = batch
-        return segmentation_loss(network(images), labels, ignored, dice_weight=dice_weight)
+        logits = network(images.to(_dtype_of(network, images)))
+        return segmentation_loss(logits, labels, ignored, dice_weight=dice_weight)
 
     return fit(model, data, optimizer, epochs=epochs, loss=loss, schedule=cycle, **options)
 
@@ -192,7 +206,7 @@ def predict_segmentation(
     model : nn.Module
         Logits (B, K, ...) for images (B, C, ...); its training flags are put back.
     image : Tensor or array, shape (C, n_1, .., n_D)
-        Moved to the model's device.
+        Finite. Moved to the model's device and floating dtype.
     axis : int, optional
         Cut a volume into images across this axis.
     batch_size : int, default 8
@@ -206,7 +220,7 @@ def predict_segmentation(
     Raises
     ------
     ValueError
-        No such axis, or a batch size below 1.
+        No such axis, a batch size below 1, or an image or outputs that are not finite.
 
     Examples
     --------
@@ -214,12 +228,13 @@ def predict_segmentation(
     [0, 1]
     """
     size = positive_integer("batch_size", batch_size)
-    image = torch.as_tensor(image).to(device_of(model))
+    image = as_image("image", image)
+    image = image.to(device_of(model), _dtype_of(model, image))
     place = None if axis is None else checked_axis(axis, image.ndim - 1)
     images = image[None] if place is None else image.movedim(place + 1, 0)
-    parts = [images[k : k + size] for k in range(0, len(images), size)]
+    parts = [images[k : k + size] for k in range(0, max(len(images), 1), size)]
     with evaluating(model), torch.no_grad():
-        labels = torch.cat([model(part).argmax(dim=1) for part in parts])
+        labels = torch.cat([_likeliest(model(part)) for part in parts])
     return labels[0] if place is None else labels.movedim(0, place)
 
 
@@ -273,6 +288,36 @@ def evaluate_segmentation(
     return scores
 
 
+def _likeliest(logits: Tensor) -> Tensor:
+    """Take the likeliest class; NaN would count as such."""
+    if bool(logits.isnan().any()):
+        raise ValueError("model must give finite logits; got NaN")
+    return logits.argmax(dim=1)
+
+
+def _dtype_of(model: nn.Module, image: Tensor) -> torch.dtype:
+    """Tell in which dtype a model wants its images."""
+    found = (p.dtype for p in model.parameters() if p.is_floating_point())
+    return next(found, image.dtype)
+
+
+def _check_loss_arguments(logits: Tensor, labels: Tensor, ignored: Tensor) -> None:
+    """Refuse what would be broadcast or compared wrongly; values are not read back."""
+    if logits.ndim < 2 or labels.shape != (logits.shape[0], *logits.shape[2:]):
+        raise ShapeError(
+            f"labels must have the shape of logits without the classes; "
+            f"got logits {tuple(logits.shape)} and labels {tuple(labels.shape)}"
+        )
+    if ignored.shape != logits.shape[:2]:
+        raise ShapeError(
+            f"ignored must have shape {tuple(logits.shape[:2])}; got {tuple(ignored.shape)}"
+        )
+    if labels.dtype != torch.int64:
+        raise TypeError(f"labels must be int64; got {labels.dtype}")
+    if ignored.dtype != torch.bool:
+        raise TypeError(f"ignored must be of booleans; got {ignored.dtype}")
+
+
 class _Batches:
     """Shuffled batches, drawn from torch's global generator."""
 
@@ -286,8 +331,15 @@ class _Batches:
     ) -> None:
         self.cases, self.batch_size, self.classes = list(cases), batch_size, classes
         self.axis, self.augment = axis, augment
-        # empty images are left out by the labels given, so that every epoch has as many steps
+        kinds = sorted({(len(case.image), case.labels.ndim) for case in self.cases})
+        if len(kinds) > 1:
+            raise ShapeError(
+                f"cases must have the same number of channels and of axes; got {kinds}"
+            )
+        # the schedule has to know the number of steps: augmentation must not add any
         self.count = len(self.images(self.cases))
+        if not self.count:
+            raise ValueError("cases must have at least one voxel that is labelled")
 
     def __len__(self) -> int:
         return -(-self.count // self.batch_size)
@@ -308,7 +360,7 @@ class _Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         cases = self.cases if self.augment is None else [self.augment(c) for c in self.cases]
         images = self.images(cases)
-        order = torch.randperm(len(images)).tolist()
+        order = torch.randperm(len(images)).tolist()[: self.count]
         for first in range(0, len(order), self.batch_size):
             rows = order[first : first + self.batch_size]
             yield _stacked([images[row] for row in rows], self.classes)

@@ -1,15 +1,18 @@
 """One image with its labels: what a network that labels voxels learns from and is scored on."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tensoralg.core.errors import ShapeError
 from tensoralg.core.validation import nonnegative_integer
-from tensoralg.nn.label_checks import checked_labels
+from tensoralg.nn.label_checks import checked_label_set, checked_labels
+from tensoralg.nn.mask_moments import checked_spacing
 
-__all__ = ["UNKNOWN", "SegmentationCase", "checked_axis"]
+__all__ = ["UNKNOWN", "SegmentationCase", "as_image", "checked_axis"]
 
 UNKNOWN = -1  # the label of voxels that nobody labelled
 
@@ -21,12 +24,13 @@ class SegmentationCase:
     Parameters
     ----------
     image : Tensor or array of float, shape (C, n_1, .., n_D)
-        Finite.
+        Finite. Other than floating numbers become torch's default dtype. Memory is shared with the
+        argument where that needs no copy.
     labels : Tensor or array of int, shape (n_1, .., n_D)
         0 is background, -1 marks voxels that nobody labelled: they are kept out of loss and scores.
     ignore : iterable of int, optional
         Structures that were not annotated in this case.
-    spacing : sequence of float, length D, optional
+    spacing : float or sequence of float, length D, optional
         Distance between the centres of neighbouring voxels along every axis; ones by default.
     name : str, optional
         For messages.
@@ -34,11 +38,12 @@ class SegmentationCase:
     Raises
     ------
     ShapeError
-        Shapes that do not fit each other.
+        Shapes that do not fit each other, or not one spacing for every axis.
     TypeError
         An ignored structure that is no integer.
     ValueError
-        An image that is not finite, labels that are no labels, or the background ignored.
+        An image that is not finite, labels that are no labels, the background ignored, or a
+        spacing that is not positive and finite.
 
     Examples
     --------
@@ -54,28 +59,21 @@ class SegmentationCase:
     name: str = ""
 
     def __post_init__(self) -> None:
-        image = torch.as_tensor(self.image)
-        image = image if image.is_floating_point() else image.to(torch.get_default_dtype())
-        _, labels = checked_labels("labels", torch.as_tensor(self.labels), least=UNKNOWN)
         where = f" of case {self.name!r}" if self.name else ""
+        image = as_image(f"image{where}", self.image)
+        _, labels = checked_labels(f"labels{where}", self.labels, least=UNKNOWN)
+        labels = torch.as_tensor(_readable(labels))
         if image.shape[1:] != labels.shape:
             raise ShapeError(
                 f"labels{where} must have the image's shape without its channels; "
                 f"got image {tuple(image.shape)} and labels {tuple(labels.shape)}"
             )
-        if not bool(torch.isfinite(image).all()):
-            raise ValueError(f"image{where} must be finite")
-        ignored = frozenset(nonnegative_integer("a label in ignore", k) for k in self.ignore)
-        if 0 in ignored:
-            raise ValueError("ignore must not have the background 0")
-        spacing = tuple(float(s) for s in self.spacing) or (1.0,) * labels.ndim
-        if len(spacing) != labels.ndim:
-            raise ShapeError(f"spacing{where} must have {labels.ndim} numbers; got {spacing}")
+        unit = 1.0 if isinstance(self.spacing, tuple) and not self.spacing else self.spacing
         for name, value in {
             "image": image,
-            "labels": labels.to(torch.int64),
-            "ignore": ignored,
-            "spacing": spacing,
+            "labels": labels,
+            "ignore": checked_label_set(f"ignore{where}", self.ignore),
+            "spacing": tuple(checked_spacing(unit, labels.ndim, f"spacing{where}").tolist()),
         }.items():
             object.__setattr__(self, name, value)
 
@@ -101,6 +99,47 @@ class SegmentationCase:
         spacing = self.spacing[:place] + self.spacing[place + 1 :]
         planes = zip(self.image.unbind(place + 1), self.labels.unbind(place), strict=True)
         return [replace(self, image=image, labels=at, spacing=spacing) for image, at in planes]
+
+
+def as_image(name: str, image: Any) -> Tensor:
+    """Return an image as a floating tensor, or raise naming the argument.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for the messages.
+    image : Tensor or array, shape (C, n_1, .., n_D)
+        Of real numbers.
+
+    Returns
+    -------
+    Tensor
+        In its own floating dtype, or in torch's default one.
+
+    Raises
+    ------
+    ValueError
+        An image that is complex or not finite.
+
+    Examples
+    --------
+    >>> as_image("image", [[0, 1]])
+    tensor([[0., 1.]])
+    """
+    found = torch.as_tensor(_readable(image))
+    if found.is_complex():
+        raise ValueError(f"{name} must be real; got dtype {found.dtype}")
+    found = found if found.is_floating_point() else found.to(torch.get_default_dtype())
+    if not bool(torch.isfinite(found).all()):
+        raise ValueError(f"{name} must be finite")
+    return found
+
+
+def _readable(values: Any) -> Any:
+    """Copy mirrored numpy arrays, and those of another byte order: torch refuses them."""
+    if not isinstance(values, np.ndarray):
+        return values
+    return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
 
 
 def checked_axis(axis: int, dimension: int) -> int:

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.core.validation import nonnegative_integer
-from tensoralg.gpu.namespaces import namespace_of
-from tensoralg.nn.label_checks import checked_labels, checked_mask
+from tensoralg.nn.label_checks import checked_labels, checked_mask, label_list
 from tensoralg.nn.mask_moments import checked_spacing, structure_moments
 
 __all__ = [
@@ -126,9 +124,8 @@ def distance_of_masks(prediction: Any, target: Any, unit: FloatArray) -> float:
 
 def _checked_pair(prediction: Any, target: Any, check: Any) -> tuple[Any, Any, Any]:
     """Check two images of one library and shape."""
-    xp = namespace_of(prediction, target)
-    _, prediction = check("prediction", prediction)
-    _, target = check("target", target)
+    xp, prediction = check("prediction", prediction, like=target)
+    _, target = check("target", target, like=prediction)
     check_same_shape(prediction, target)
     return xp, prediction, target
 
@@ -142,11 +139,9 @@ def check_same_shape(prediction: Any, target: Any) -> None:
         )
 
 
-def checked_label_list(labels: Iterable[int], name: str = "labels") -> tuple[int, ...]:
-    """Check a list of labels."""
-    if isinstance(labels, int | str):
-        raise TypeError(f"{name} must be a list of labels; got {labels!r}")
-    found = tuple(nonnegative_integer(f"a label in {name}", k) for k in labels)
-    if len(set(found)) != len(found) or (name == "labels" and not found):
-        raise ValueError(f"{name} must be different labels, at least one; got {list(found)}")
-    return found
+def checked_label_list(labels: Iterable[int]) -> tuple[int, ...]:
+    """Check the structures that are compared."""
+    found = label_list("labels", labels)
+    if len(set(found)) != len(found) or not found:
+        raise ValueError(f"labels must be different labels, at least one; got {found}")
+    return tuple(found)

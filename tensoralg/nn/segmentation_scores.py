@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.gpu.namespaces import namespace_of
-from tensoralg.nn.label_checks import checked_labels
+from tensoralg.nn.label_checks import checked_label_set, checked_labels
 from tensoralg.nn.mask_moments import checked_spacing
 from tensoralg.nn.segmentation_metrics import (
     check_same_shape,
@@ -169,13 +168,12 @@ def score_segmentation(
     ([[0.8, nan]], [[False, True]])
     """
     chosen = checked_label_list(labels)
-    left_out = set(checked_label_list(ignore, "ignore"))
+    left_out = checked_label_set("ignore", ignore)
     titles = tuple(names) if names is not None else tuple(str(k) for k in chosen)
     if len(titles) != len(chosen):
         raise ShapeError(f"names must be one for each of {len(chosen)} labels; got {len(titles)}")
-    xp = namespace_of(prediction, target)
-    _, prediction = checked_labels("prediction", prediction)
-    _, target = checked_labels("target", target, least=-1)
+    xp, prediction = checked_labels("prediction", prediction, like=target)
+    _, target = checked_labels("target", target, least=-1, like=prediction)
     check_same_shape(prediction, target)
     unit = checked_spacing(spacing, prediction.ndim)
     known = target != -1

@@ -364,3 +364,61 @@ def test_a_layer_of_a_model_on_another_device():
     out = model(torch.empty(3, 5, 8, dtype=torch.float64, device="meta"))
     assert out.is_meta
     assert all(p.is_meta for p in model.parameters())
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_an_adapter_behind_the_output_of_an_attention(gate):
+    config = PELT(adapter=3, after=("out_proj",), gate=gate)
+    base, (x, padding) = attention(), inputs()
+    model = adapt(copy.deepcopy(base), config)
+    expected = base(x, x, x, key_padding_mask=padding)[0]
+    torch.testing.assert_close(model(x, x, x, key_padding_mask=padding)[0], expected)
+    stirred(model)
+    found = model(x, x, x, key_padding_mask=padding)[0]
+    weight = (
+        gate_values(model, x, x, x, key_padding_mask=padding)["out_proj.pelt_adapter.gate"][
+            :, None, None
+        ]
+        if gate
+        else 1.0
+    )
+    part = model.out_proj.pelt_adapter
+    added = weight * part.up(part.down(expected).relu())
+    torch.testing.assert_close(found, expected + added)
+    stack = stirred(adapt(encoder(), config))
+    with torch.no_grad():
+        assert not torch.allclose(stack(x), encoder()(x), atol=1e-3)
+    with pytest.raises(ValueError, match="bias_kv"):
+        adapt(attention(add_bias_kv=True), config)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_masks_of_integers_are_refused_as_pytorch_does(dtype):
+    model, (x, padding) = adapt(attention(), PELT(lora=2, prefix=4)), inputs()
+    with pytest.raises(TypeError, match="key_padding_mask must be boolean or floating"):
+        model(x, x, x, key_padding_mask=padding.to(dtype))
+    with pytest.raises(TypeError, match="attn_mask must be boolean or floating"):
+        model(x, x, x, attn_mask=torch.zeros(5, 5, dtype=dtype))
+
+
+def test_masks_are_not_broadcast():
+    model, (x, padding) = adapt(attention(), PELT(lora=2, prefix=4)), inputs()
+    for wrong in (padding[:1], padding[:, :1], padding[0]):
+        with pytest.raises(ShapeError, match=r"key_padding_mask must have shape \(3, 5\)"):
+            model(x, x, x, key_padding_mask=wrong)
+    for shape in ((1, 5), (5, 1), (3, 5, 5), (3, 2, 5, 5)):
+        with pytest.raises(ShapeError, match=r"attn_mask must have shape \(5, 5\) or \(6, 5, 5\)"):
+            model(x, x, x, attn_mask=torch.zeros(shape, dtype=torch.float64))
+
+
+def test_large_negative_numbers_forbid_like_infinity():
+    model, (x, padding) = stirred(adapt(encoder(), PELT(lora=2, adapter=2, prefix=4))), inputs()
+    expected = model(x, src_key_padding_mask=padding)
+    for least in (-math.inf, -1e9, -1e4):
+        mask = torch.zeros(padding.shape, dtype=torch.float64).masked_fill(padding, least)
+        found = model(x, src_key_padding_mask=mask)
+        kept = ~padding
+        torch.testing.assert_close(found[kept], expected[kept])
+        causal = torch.full((5, 5), least, dtype=torch.float64).triu(1)
+        with pytest.raises(ValueError, match="causal"):
+            model(x, mask=causal)

@@ -257,3 +257,26 @@ def test_inputs_that_are_refused():
     attention.push(q, k, v)
     with pytest.raises(ShapeError, match="waiting queries"):
         attention.push(q[:1], None, None)
+
+
+def test_queries_of_another_type_are_refused_before_anything_is_stored():
+    q, k, v = drawn(4)
+    attention = Attendre(8, 2)
+    with pytest.raises(TypeError, match="one type"):
+        attention.push(q.float(), k, v)
+    assert len(attention) == len(attention.memory) == 0
+    attention.push(q, k, v)
+    with pytest.raises(TypeError, match="one type"):
+        attention.push(q.float(), None, None)
+    assert len(attention) == 2
+
+
+def test_queries_that_find_no_memory_wait_on():
+    q, k, v = drawn(4)
+    attention = Attendre(8, 2)
+    with pytest.raises(ValueError, match="no slots yet"):
+        attention.push(q, None, None)
+    attention.push(None, k, v)
+    out, positions = attention.flush()
+    assert positions.tolist() == [0, 1, 2, 3]
+    torch.testing.assert_close(out, attend(q, k, v))

@@ -139,3 +139,20 @@ def test_what_is_refused(change, error, name):
     arguments = {"q": q, "k": k, "v": v, "mask": None, "bias": None} | change
     with pytest.raises(error, match=name):
         attend(**arguments)
+
+
+def test_scores_beyond_the_range_of_half_precision():
+    q = torch.full((1, 1, 2, 128), 30.0, dtype=torch.float16)  # q k^T is 115,200, scaled 10,182
+    attended, weights = attend_with_weights(q, q, q)
+    torch.testing.assert_close(attended, attend(q, q, q), rtol=1e-3, atol=0)
+    assert attended.dtype == weights.dtype == torch.float16
+    assert weights.flatten().tolist() == [0.5] * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision_give_what_the_kernel_gives(dtype):
+    q, k, v = (tensor.to(dtype) for tensor in drawn())
+    mask = torch.ones(5, 7, dtype=torch.bool)
+    mask[1, 2:] = mask[2] = False
+    found = attend_with_weights(q, k, v, mask=mask)[0]
+    torch.testing.assert_close(found, attend(q, k, v, mask=mask), rtol=1e-2, atol=1e-2)

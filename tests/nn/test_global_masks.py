@@ -78,6 +78,27 @@ def test_structures_are_chosen_by_label():
     assert global_mask(labels, include=[1, 2], exclude=[3], fill=False).tolist() == [[1, 1, 0, 0]]
     assert not global_mask(labels, include=[7]).any()
     assert global_mask([[0.0, 2.0]], fill=False).tolist() == [[False, True]]
+    half = np.array([0, 2], dtype=np.float16)
+    assert global_mask(half, include=[2], fill=False).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy, array_api_strict.asarray])
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int8, np.int64, np.float32, np.float64])
+def test_labels_of_every_type_are_compared_as_integers(library, dtype):
+    """In bytes 257 would be 1, and 300 would be 44."""
+    labels = library(np.array([[1, 0, 44]]).astype(dtype))
+    assert not np.asarray(global_mask(labels, include=[257, 300], fill=False)).any()
+    one = np.asarray(global_mask(labels, include=[1], fill=False))
+    assert one.tolist() == [[True, False, dtype is np.bool_]]
+    left = np.asarray(global_mask(labels, exclude=[257, 300], fill=False))
+    assert left.tolist() == [[True, False, True]]
+
+
+def test_lists_follow_the_array_beside_them():
+    image = torch.zeros(1, 1, 2, requires_grad=True)
+    both = with_mask(image, [[True, False]], mode="concat")
+    assert both.requires_grad
+    assert both.tolist() == [[[0.0, 0.0]], [[1.0, 0.0]]]
 
 
 def test_the_inner_outline_of_a_hollow_structure_does_not_show():
@@ -97,7 +118,10 @@ def test_the_inner_outline_of_a_hollow_structure_does_not_show():
         ({"labels": [-1]}, ValueError, "labels must be at least 0; got -1"),
         ({"labels": [1j]}, ValueError, "dtype complex128"),
         ({"labels": 3}, ValueError, "axes of space"),
+        ({"labels": [1e19]}, ValueError, r"labels must be below 2\^63; got 1e\+19"),
+        ({"labels": np.array([2**63], dtype=np.uint64)}, ValueError, r"below 2\^63"),
         ({"labels": [1], "include": 1}, TypeError, "include must be a list"),
+        ({"labels": [1], "exclude": np.int64(1)}, TypeError, "exclude must be a list"),
         ({"labels": [1], "include": [0]}, ValueError, "include must not have the background"),
         ({"labels": [1], "exclude": ["a"]}, TypeError, "a label in exclude must be an integer"),
         ({"labels": [1], "include": [1], "exclude": [1]}, ValueError, r"both have \[1\]"),

@@ -391,3 +391,61 @@ def test_inputs_that_are_refused():
         memory.read(q, mask=torch.ones(4))
     with pytest.raises(ShapeError, match="mask must be broadcastable"):
         memory.read(q, mask=torch.ones(4, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("pinned", [1, 3])
+def test_a_memory_with_pinned_slots_only_left_can_be_read(policy, pinned):
+    k, v = chunks(4)[1:]
+    memory = KVMemory(4, policy)
+    pins = chunks(pinned, seed=5)[1:]
+    memory.pin(*pins)
+    memory.append(k, v)
+    memory.evict(4)
+    q = chunks(3, seed=2)[0]
+    torch.testing.assert_close(memory.read(q), attend(q, *pins))
+    assert memory.usage.shape == (2, 0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_chunk_that_is_refused_leaves_nothing_behind(policy):
+    memory, (q, k, v) = KVMemory(4, policy), chunks(3)
+    with pytest.raises(ValueError, match="positions must be at least 0"):
+        memory.append(k[:1], v[:1], positions=torch.tensor([0, -1, 2]))
+    assert memory.nbytes == 0
+    memory.append(k, v)  # a batch of another size
+    torch.testing.assert_close(memory.read(q), attend(q, k, v))
+    assert memory.positions.tolist() == [[0, 1, 2]] * 2
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_pinned_slots_take_the_type_of_the_queries(policy):
+    q, k, v = (tensor.bfloat16() for tensor in chunks(4))
+    learned = [tensor.float().requires_grad_() for tensor in chunks(2, seed=3)[1:]]
+    for slots in (0, 4):
+        memory = KVMemory(4, policy)
+        memory.pin(*learned, bias=-0.5)
+        if slots:
+            memory.append(k, v)
+        out = memory.read(q)
+        assert out.dtype == torch.bfloat16
+        out.sum().backward()
+        assert learned[0].grad.dtype == torch.float32
+
+
+def test_pinned_slots_of_other_heads_or_widths_are_refused():
+    q, k, v = chunks(4)
+    for shape, name in (((1, 2, 1, 4, 5), "H = 2"), ((1, 3, 1, 6, 5), "d = 6")):
+        memory = KVMemory(4)
+        memory.pin(torch.zeros(shape[:4]), torch.zeros(*shape[:3], shape[4]))
+        memory.append(k, v)
+        with pytest.raises(ShapeError, match=name):
+            memory.read(q)
+    memory = KVMemory(4)
+    memory.pin(torch.zeros(1, 3, 1, 4), torch.zeros(1, 3, 1, 4))
+    memory.append(k, v)
+    with pytest.raises(ShapeError, match="slots' e = 5; got 4"):
+        memory.read(q)
+    memory.pin(torch.zeros(1, 3, 1, 4), torch.zeros(1, 3, 1, 5))
+    with pytest.raises(ShapeError, match="all have e = 4"):
+        memory.read(q)

@@ -1,5 +1,6 @@
 """Volumes of labels: reading through nibabel, or through a stand-in of it, and resampling."""
 
+import gzip
 import sys
 from types import SimpleNamespace
 
@@ -81,6 +82,24 @@ def test_nibabels_own_files(tmp_path):
     (tmp_path / "b.nii.gz").write_bytes(b"nothing")
     with pytest.raises(PersistenceError):
         read_label_volume(tmp_path / "b.nii.gz")
+    nibabel.save(nibabel.gifti.GiftiImage(), tmp_path / "c.gii")
+    with pytest.raises(PersistenceError, match="GiftiImage is no image of voxels"):
+        read_label_volume(tmp_path / "c.gii")
+
+
+@pytest.mark.parametrize("harm", ["byte", "end"])
+def test_damaged_files_are_refused_not_read(stand_in, tmp_path, harm):
+    """Readers that stop at the last voxel never see the checksum."""
+    path = tmp_path / "a.nii.gz"
+    random = np.random.default_rng(0).integers(0, 256, 4000).astype(np.uint8)
+    path.write_bytes(gzip.compress(random.tobytes()))
+    assert read_label_volume(path).labels.shape == (2, 3, 4)
+    content = bytearray(path.read_bytes())
+    if harm == "byte":
+        content[2000] ^= 1  # stored as it is: still a stream that can be unpacked
+    path.write_bytes(content if harm == "byte" else content[:2000])
+    with pytest.raises(PersistenceError, match="cannot be read as a volume"):
+        read_label_volume(path)
 
 
 def test_resampling_takes_the_nearest_voxel():

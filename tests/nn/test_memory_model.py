@@ -14,6 +14,8 @@ from tensoralg.nn import (
     MemoryStream,
     TransformerClassifier,
     adapt,
+    merge,
+    unadapt,
     with_memory,
 )
 from tensoralg.nn.key_value_memory import POLICIES
@@ -307,3 +309,43 @@ def test_half_precision(policy):
     assert found.dtype == torch.bfloat16
     assert torch.isfinite(found).all()
     assert (found.float() - expected).norm() < 0.2 * expected.norm()
+
+
+def test_adapters_taken_out_of_a_model_with_memory_leave_the_memory():
+    base = encoder()
+    tokens = torch.randn(2, 30, 16, generator=torch.Generator().manual_seed(4))
+    model = adapt(copy.deepcopy(base), PELT(adapter=2))
+    twin = with_memory(model, 6, 2, chunk=2)
+    with torch.no_grad():  # in eval mode PyTorch's fused kernels would pass the memory by
+        expected = with_memory(base, 6, 2, chunk=2)(tokens)
+        assert not torch.allclose(expected, base(tokens), atol=1e-2)
+        torch.testing.assert_close(unadapt(twin)(tokens), expected)
+        assert model.pelt_record.config.methods == ("adapter",)
+        torch.testing.assert_close(unadapt(model)(tokens), base(tokens))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_merging_changes_both_of_two_models_that_share_weights_once(first):
+    shapes = {"delta_in_shape": (4, 4), "delta_out_shape": (4, 8)}
+    config = PELT(lora=2, targets=("linear1",), gate=False, **shapes)
+    model = adapt(encoder(), config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "pelt_" in name:
+                parameter.normal_()
+        twin = with_memory(model, 40, 30, chunk=10)
+        tokens = torch.randn(2, 30, 16, generator=torch.Generator().manual_seed(4))
+        expected = model(tokens)
+        merge(model if first else twin)
+        for each in (model, twin):
+            torch.testing.assert_close(each(tokens), expected, rtol=0, atol=1e-5)
+
+
+def test_learned_keys_under_autocast():
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(16, 4, add_bias_kv=True, add_zero_attn=True).eval()
+    x = torch.randn(10, 2, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = with_memory(layer, 20, 10, chunk=5)(x, x, x)[0]
+        expected = layer(x, x, x, need_weights=False)[0]
+    torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=2e-2)

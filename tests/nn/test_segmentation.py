@@ -93,6 +93,30 @@ def test_gradients_are_right_and_finite():
     assert bool((logits.grad == 0).all())
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"labels": torch.zeros(1, 2, 2).long()}, ShapeError, "labels must have the shape"),
+        ({"labels": torch.zeros(2, 1, 1).long()}, ShapeError, r"and labels \(2, 1, 1\)"),
+        ({"labels": torch.zeros(2, 2, 2).byte()}, TypeError, "labels must be int64"),
+        ({"ignored": torch.tensor([False, True, False])}, ShapeError, r"ignored .* \(2, 3\)"),
+        ({"ignored": torch.zeros(2, 3)}, TypeError, "ignored must be of booleans"),
+    ],
+)
+def test_arguments_of_the_loss_are_not_broadcast(change, error, words):
+    arguments = {"logits": torch.zeros(2, 3, 2, 2), "labels": torch.zeros(2, 2, 2).long()}
+    with pytest.raises(error, match=words):
+        segmentation_loss(**{**arguments, **change})
+
+
+def test_other_negative_labels_are_no_background():
+    """-100 is what other losses of torch leave out."""
+    torch.manual_seed(0)
+    logits, labels = torch.randn(1, 3, 6), torch.tensor([[0, 1, 2, 0, -1, -1]])
+    other = torch.tensor([[0, 1, 2, 0, -100, -2]])
+    assert torch.equal(segmentation_loss(logits, other), segmentation_loss(logits, labels))
+
+
 def square(low, high, size=12, label=1):
     labels = torch.zeros(size, size + 1, dtype=torch.int64)
     labels[low:high, low:high] = label
@@ -147,6 +171,49 @@ def test_predictions_of_slices_are_the_volume(axis):
     assert model.training
 
 
+def test_mirrored_and_double_images_train_and_are_labelled():
+    """Axes of volumes are often turned round, and numpy's numbers are double."""
+    torch.manual_seed(0)
+    labels = square(2, 7).numpy()[::-1]
+    case = SegmentationCase(labels[None].astype(">f8"), labels.astype(">i2"), spacing=2.0)
+    assert case.image.dtype == torch.float64
+    assert case.spacing == (2.0, 2.0)
+    model = UNet(1, 2, (4,))
+    assert fit_segmentation(model, [case], epochs=30, rate=0.03).status == "finished"
+    told = predict_segmentation(model, labels[None])
+    assert torch.equal(told, predict_segmentation(model, case.image))
+    assert evaluate_segmentation(model, [case], [1]).mean_dice > 0.9
+
+
+def test_nothing_is_labelled_by_numbers_that_are_not_finite():
+    model = UNet(1, 2, (4,))
+    with pytest.raises(ValueError, match="image must be finite"):
+        predict_segmentation(model, torch.full((1, 3, 3), math.nan))
+    with torch.no_grad():
+        model.head.bias.fill_(math.nan)
+    with pytest.raises(ValueError, match="model must give finite logits; got NaN"):
+        predict_segmentation(model, torch.zeros(1, 3, 3))
+
+
+def test_a_volume_without_slices_has_no_labels():
+    assert predict_segmentation(UNet(1, 2, (4,)), torch.zeros(1, 0, 3, 4), axis=0).shape == (
+        0,
+        3,
+        4,
+    )
+
+
+def test_augmentation_adds_no_steps():
+    labels = torch.full((4, 5, 6), -1)
+    labels[:2] = 0
+    case = SegmentationCase(torch.randn(1, 4, 5, 6), labels)
+    result = fit_segmentation(
+        UNet(1, 2, (4,)), [case], epochs=2, axis=0, batch_size=1,
+        augment=lambda c: SegmentationCase(c.image, c.labels.clamp(min=0)),
+    )  # fmt: skip
+    assert result.steps == 4
+
+
 def test_cases_of_numpy_and_of_torch():
     case = SegmentationCase(np.ones((1, 2, 3), dtype=np.float32), np.ones((2, 3)), ignore=[2])
     assert case.labels.dtype == torch.int64
@@ -158,14 +225,21 @@ def test_cases_of_numpy_and_of_torch():
     ("change", "error", "words"),
     [
         ({"labels": torch.zeros(2, 2)}, ShapeError, "got image .1, 2, 3. and labels .2, 2."),
-        ({"labels": torch.full((2, 3), -2)}, ValueError, "labels must be at least -1; got -2"),
+        (
+            {"labels": torch.full((2, 3), -2)},
+            ValueError,
+            "labels of case 'x' must be at least -1; got -2",
+        ),
         (
             {"image": torch.full((1, 2, 3), math.nan)},
             ValueError,
             "case 'x' must be finite",
         ),
-        ({"ignore": [0]}, ValueError, "ignore must not have the background"),
-        ({"spacing": (1.0,)}, ShapeError, "spacing of case 'x' must have 2 numbers"),
+        ({"ignore": [0]}, ValueError, "ignore of case 'x' must not have the background"),
+        ({"ignore": 1}, TypeError, "ignore of case 'x' must be a list"),
+        ({"spacing": (1.0,)}, ShapeError, "spacing of case 'x' must be one number for each of 2"),
+        ({"spacing": (1.0, math.nan)}, ValueError, "spacing of case 'x' must be positive"),
+        ({"image": torch.zeros(1, 2, 3) + 1j}, ValueError, "image of case 'x' must be real"),
     ],
 )
 def test_bad_cases_are_refused(change, error, words):
@@ -186,6 +260,12 @@ def test_bad_training_is_refused():
     ignoring = SegmentationCase(torch.zeros(1, 4, 4), torch.zeros(4, 4), ignore=[5])
     with pytest.raises(ValueError, match="2 classes; got 5"):
         fit_segmentation(model, [ignoring], epochs=1)
+    unknown = SegmentationCase(torch.zeros(1, 4, 4), torch.full((4, 4), -1))
+    with pytest.raises(ValueError, match="at least one voxel that is labelled"):
+        fit_segmentation(model, [unknown], epochs=1)
+    two = SegmentationCase(torch.zeros(2, 4, 4), torch.zeros(4, 4))
+    with pytest.raises(ShapeError, match=r"of axes; got \[\(1, 2\), \(2, 2\)\]"):
+        fit_segmentation(model, [case, two], epochs=1)
     with pytest.raises(TypeError, match="classes must be given"):
         fit_segmentation(Threshold(), [case], epochs=1)
 

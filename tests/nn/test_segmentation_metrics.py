@@ -99,6 +99,31 @@ def test_structures_by_label(library):
     assert far.tolist() == pytest.approx([2.0, 2.0, NAN, NAN], nan_ok=True)
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_labels_in_bytes_are_compared_as_integers(library):
+    """255 is not -1, and 300 is not 44."""
+    image = library(np.array([[44, 255, 0]], dtype=np.uint8))
+    assert dice(image, image, labels=[44, 255, 300]).tolist() == pytest.approx(
+        [1.0, 1.0, NAN], nan_ok=True
+    )
+    assert np.isnan(centroid_distance(image, image, labels=[300])).all()
+    scores = score_segmentation(image, image, [44, 255, 300])
+    assert scores.missing.tolist() == [[False, False, True]]
+    assert scores.mean_dice == 1
+    inside = library(np.array([[True, False]]))
+    assert score_segmentation(inside, inside, [1]).mean_dice == 1
+
+
+def test_lists_are_compared_with_arrays():
+    there = torch.tensor([True, False])
+    assert dice([True, False], there) == dice(there, [1, 0]) == 1
+    assert centroid_distance([False, True], there) == 1
+    assert score_segmentation([1, 0], there.long(), [1]).mean_dice == 1
+    soft = torch.tensor([0.9, 0.0], requires_grad=True)
+    with pytest.raises(ValueError, match="prediction must be of booleans"):
+        dice(soft, there)
+
+
 @pytest.mark.parametrize("score", [dice, centroid_distance])
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
