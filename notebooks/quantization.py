@@ -36,8 +36,8 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## One weight
 #
-# Inputs that are correlated, as inputs of layers are. Rounding each entry to the nearest value is the
-# best answer for the weight, and a poor one for the outputs.
+# Inputs that are correlated, as inputs of layers are. Rounding each entry to the nearest value is
+# the best answer for the weight, and a poor one for the outputs.
 
 # %%
 inputs = torch.randn(2000, 64) @ torch.randn(64, 64) * torch.linspace(0.05, 1, 64)
