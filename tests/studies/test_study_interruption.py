@@ -48,14 +48,14 @@ def hear_interruptions():
 
 
 def wait_for_cells(process, out, count):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
         path = out / "cells.jsonl"
         if path.exists() and path.read_bytes().count(b"\n") >= count:
             return
         time.sleep(0.002)
-    pytest.fail("no cells within a minute")
+    pytest.fail("no cells within five minutes")
 
 
 def check_resumed(spec, out, before):
