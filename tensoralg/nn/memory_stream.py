@@ -160,6 +160,7 @@ class MemoryStream:
         self._chain = [_Layer(*parts) for parts in self._parts]
         self._pushed = 0
         self._emitted = 0
+        self._type = torch.float32
         self._sum: Tensor | None = None
         self._count: Tensor | None = None
 
@@ -175,7 +176,7 @@ class MemoryStream:
         """Mean of the finished hidden states without padding, shape (B, width)."""
         if self._sum is None or self._count is None:
             raise ValueError("nothing has been pushed yet")
-        return self._sum / self._count.clamp_min(1)
+        return (self._sum / self._count.clamp_min(1)).to(self._type)
 
     def detach_(self) -> None:
         """Cut all that is held off from the graph that made it."""
@@ -212,6 +213,11 @@ class MemoryStream:
             kind = "(B, T)" if axes == 2 else "(B, T, width)"
             raise ShapeError(f"tokens must have shape {kind}; got {tuple(tokens.shape)}")
         batch, length = tokens.shape[:2]
+        begun = self._chain[0].arriving
+        if begun is not None and len(begun.valid) != batch:
+            raise ShapeError(
+                f"tokens must have the stream's B, {len(begun.valid)}; got {batch}; see reset()"
+            )
         valid = as_valid(mask, (batch, length), tokens.device)
         moving = _Tokens(self._embedded(tokens), valid)
         self._pushed += length
@@ -240,8 +246,10 @@ class MemoryStream:
         hidden, valid = tokens
         if isinstance(self.model, nn.TransformerEncoder) and self.model.norm is not None:
             hidden = self.model.norm(hidden)
-        weights = valid[..., None].to(hidden.dtype)
-        total, count = (hidden * weights).sum(dim=1), weights.sum(dim=1)
+        # half precision would stop counting, and padding may be not-a-number
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        total = torch.where(valid[..., None], hidden, 0).sum(dim=1, dtype=wide)
+        count, self._type = valid.sum(dim=1, keepdim=True), hidden.dtype
         self._sum = total if self._sum is None else self._sum + total
         self._count = count if self._count is None else self._count + count
         start, self._emitted = self._emitted, self._emitted + hidden.shape[1]

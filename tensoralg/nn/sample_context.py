@@ -305,6 +305,15 @@ def _enter_root(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     if mask is not None and (not isinstance(mask, Tensor) or mask.ndim != 2):
         seen = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise ShapeError(f"gates need a mask of shape (B, T), 1 for a token; got {seen}")
+    if (
+        mask is not None
+        and mask.dtype != torch.bool
+        and not bool(((mask == 0) | (mask == 1)).all())
+    ):
+        raise ValueError(
+            "gates need a mask of 1 for a token and 0 for padding; got other numbers, as those "
+            "that are added to scores"
+        )
     _context(module).enter(None, None if mask is None else mask != 0)
 
 

@@ -341,6 +341,9 @@ def test_masks_that_gates_cannot_read_are_refused():
         model(x, torch.ones(3, 1, 1, 5))
     with pytest.raises(ShapeError, match="padding cannot be told"):
         model(x, torch.ones(3, 4))
+    added = torch.tensor([[0.0, 0.0, 0.0, -1e9, -1e9]]).expand(3, 5)
+    with pytest.raises(ValueError, match="1 for a token and 0 for padding"):
+        model(x, added)
 
 
 def test_a_layer_used_twice_is_adapted_once():

@@ -349,3 +349,42 @@ def test_learned_keys_under_autocast():
         found = with_memory(layer, 20, 10, chunk=5)(x, x, x)[0]
         expected = layer(x, x, x, need_weights=False)[0]
     torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=2e-2)
+
+
+def test_the_mean_of_a_long_stream_in_half_precision():
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+    with torch.no_grad():
+        layer.norm2.weight.zero_()
+        layer.norm2.bias.fill_(100.0)
+    model = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).half().eval()
+    stream = MemoryStream(with_memory(model, 80, 20, chunk=50))
+    with torch.no_grad():
+        for _ in range(3):
+            stream.push(torch.zeros(1, 1000, 16, dtype=torch.float16))
+        stream.flush()
+    assert stream.mean.dtype == torch.float16
+    assert stream.mean.unique().tolist() == [100.0]  # 300,000 is beyond float16
+
+
+def test_padding_that_is_not_a_number_stays_out_of_a_stream():
+    stream = MemoryStream(with_memory(encoder(), 20, 8, chunk=4))
+    generator = torch.Generator().manual_seed(5)
+    tokens, mask = torch.randn(2, 9, 16, generator=generator), torch.ones(2, 9, dtype=torch.bool)
+    mask[0, 5:] = False
+    means = []
+    for padding in (0.0, float("nan")):
+        tokens[~mask] = padding
+        stream.reset()
+        stream.push(tokens, mask)
+        stream.flush()
+        means.append(stream.mean)
+    torch.testing.assert_close(means[1], means[0])
+
+
+def test_a_stream_keeps_its_batch():
+    stream = MemoryStream(with_memory(encoder(), 20, 8, chunk=4))
+    stream.push(torch.zeros(2, 3, 16))
+    with pytest.raises(ShapeError, match="stream's B, 2; got 3"):
+        stream.push(torch.zeros(3, 3, 16))
+    stream.push(torch.zeros(2, 3, 16))
+    assert stream.flush().positions.tolist() == list(range(6))
