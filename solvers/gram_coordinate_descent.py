@@ -34,6 +34,8 @@ __all__ = [
 CodesStart = Literal["gptq", "nearest"]
 EntryOrder = Literal["greedy", "shared", "cyclic"]
 
+_SETTLED = 1.0 - 1e-13  # of an error: what is above that fell by rounding only
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridCodes:
@@ -173,7 +175,7 @@ def gram_coordinate_descent(
         state = _sweep(problem, state, path, update_scale, shared)
         if factor is not None and (state is before or sweep == sweeps - 1):
             other = better_rows(state, _through(problem, factor, state.grid))
-            state = other if _total(other) < _total(state) else state
+            state = other if _total(other) < _SETTLED * _total(state) else state
         totals.append(min(totals[-1], _total(state)))
         if state is before:  # nothing moved, and nothing will
             break
@@ -308,7 +310,7 @@ def _sweep(
             best = better_rows(best, GridStart(steps, codes, errors))
         elif _total(fitted) < _total(best) and _total(best) > problem.exact**2 * _whole(problem):
             best = fitted
-    return best if _total(best) < _total(state) else state
+    return best if _total(best) < _SETTLED * _total(state) else state
 
 
 def _squares(problem: GramProblem, value: Any, residual: Any) -> Any:

@@ -84,11 +84,11 @@ class Calibrator:
         exclude: str | Iterable[str] = (),
     ) -> None:
         self._model, self._forward, self._batch_mask = model, forward, mask
-        include, exclude = as_patterns(include), as_patterns(exclude)
+        wanted, unwanted = as_patterns(include), as_patterns(exclude)
         self._layers: dict[str, nn.Module] = {
             name: layer
             for name, layer in model.named_modules()
-            if type(layer) in CALIBRATED and matches(include, name) and not matches(exclude, name)
+            if type(layer) in CALIBRATED and matches(wanted, name) and not matches(unwanted, name)
         }
         if not self._layers:
             raise ValueError(

@@ -6,7 +6,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tensoralg.core.errors import ShapeError
 from tensoralg.nn.input_statistics import Convolution
 from tensoralg.nn.packed_weight import PackedWeight
 
@@ -250,24 +249,3 @@ class QuantizedEmbedding(QuantizedLayer):
         """Text for ``repr``."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
-
-
-def check_packed(name: str, packed: PackedWeight, shape: tuple[int, int]) -> None:
-    """Raise unless packed codes have the shape that a layer needs.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for the message.
-    packed : PackedWeight
-        The codes.
-    shape : tuple of int
-        What is needed.
-
-    Raises
-    ------
-    ShapeError
-        They have another one.
-    """
-    if packed.shape != shape:
-        raise ShapeError(f"{name} must have shape {shape}; got {packed.shape}")

@@ -303,3 +303,17 @@ def test_a_grid_of_another_shape_is_refused():
     for grid in (minmax_grid(weight[:1], 4), minmax_grid(weight[:, :5], 4)):
         with pytest.raises(ShapeError, match="grid is for"):
             coordinate_sweeps(weight, np.eye(6), grid)
+
+
+def test_what_fell_by_rounding_only_does_not_put_the_end_off():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 24)) @ (rng.standard_normal((24, 24)) / 24**0.5)
+    X -= X.mean(axis=0)
+    for seed in (121, 151):  # without a tolerance the order of the rows told in these
+        rng = np.random.default_rng(seed)
+        weight = rng.uniform(-0.2, 0.2, (9, 24)).astype(np.float32)
+        order = rng.permutation(9)
+        one = gram_coordinate_descent(weight, X.T @ X, 3, symmetric=False)
+        two = gram_coordinate_descent(weight[order], X.T @ X, 3, symmetric=False)
+        np.testing.assert_allclose(one.scale[order], two.scale, rtol=1e-6)
+        np.testing.assert_allclose(one.errors, two.errors, rtol=1e-9)
