@@ -277,7 +277,7 @@ def cheapest_plan(
     """
     chosen = min(routes, key=lambda route: route.cost).name
     reason = "the cheapest, by operations, memory traffic and number of steps"
-    if spare and chosen == "dense":
+    if spare and chosen == "dense" and len(routes) > 1:
         chosen = min(routes[:-1], key=lambda route: route.cost).name
         reason = "a dense weight that is kept would give up the memory that the cores save"
     if parameters >= dense_parameters:
