@@ -127,8 +127,8 @@ def comq(
 
     Notes
     -----
-    Coordinate descent of [1]_ on the Gram matrix alone, from a better start and with steps that
-    follow the codes.
+    Coordinate descent of COMQ (arXiv:2403.07134) on the Gram matrix alone, from a better start
+    and with steps that follow the codes.
 
     Examples
     --------

@@ -22,7 +22,7 @@ FloatArray = NDArray[np.float64]
 
 
 def dice(prediction: Any, target: Any, *, labels: Sequence[int] | None = None) -> Any:
-    """Dice's coefficient 2 |P and T| / (|P| + |T|).
+    """Compute Dice's coefficient: twice the shared voxels over those of both.
 
     Parameters
     ----------
