@@ -65,7 +65,7 @@ class ConversionReport:
     >>> print(ConversionReport((row,), 1, 24, 24))
     layer  kind    parameters  operations  error  note
     head   Linear    20 -> 20    40 -> 40         excluded
-    model            24 -> 24    40 -> 40         1x smaller, 1x fewer operations for 1 tokens
+    model            24 -> 24    40 -> 40         nothing converted
     """
 
     rows: tuple[ConversionRow, ...]
@@ -84,8 +84,6 @@ class ConversionReport:
         return sum(row.operations_after for row in self.rows)
 
     def __str__(self) -> str:
-        smaller = self.parameters_before / max(1, self.parameters_after)
-        fewer = self.operations_before / max(1, self.operations_after)
         lines = [("layer", "kind", "parameters", "operations", "error", "note")]
         lines += [
             (
@@ -105,7 +103,7 @@ class ConversionReport:
                 f"{self.parameters_before:,} -> {self.parameters_after:,}",
                 f"{self.operations_before:,} -> {self.operations_after:,}",
                 "",
-                f"{smaller:.3g}x smaller, {fewer:.3g}x fewer operations for {self.tokens:,} tokens",
+                self._summary(),
             )
         )
         widths = [max(len(line[k]) for line in lines) for k in range(5)]
@@ -114,3 +112,23 @@ class ConversionReport:
             f"{e:>{widths[4]}}  {f}".rstrip()
             for a, b, c, d, e, f in lines
         )
+
+    def _summary(self) -> str:
+        """Say in words what the whole model has gained or lost."""
+        if not any(row.converted for row in self.rows):
+            return "nothing converted"
+        size = _times(self.parameters_before, self.parameters_after, "smaller", "larger")
+        operations = _times(self.operations_before, self.operations_after, "fewer", "more")
+        plural = "" if self.tokens == 1 else "s"
+        return (
+            f"{size or 'of the same size'}, {operations or 'as many'} operations "
+            f"for {self.tokens:,} token{plural}"
+        )
+
+
+def _times(before: int, after: int, less: str, more: str) -> str:
+    """Compare two counts; empty where three digits show no difference."""
+    ratio = before / max(1, after)
+    if f"{ratio:.3g}" == "1":
+        return ""
+    return f"{ratio:.3g}x {less}" if ratio > 1 else f"{after / max(1, before):.3g}x {more}"

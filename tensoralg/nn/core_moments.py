@@ -20,6 +20,8 @@ _logger = logging.getLogger("tensoralg.nn")
 # what PyTorch's optimizers call running means of gradients, and of their squares
 _GRADIENT_LIKE = ("exp_avg", "momentum_buffer", "grad_avg")
 _SQUARE_LIKE = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum")
+# factors of a bond below this share of its largest one count as zero where moments follow
+_VANISHING = 1e-12
 
 
 def gradient_maps(maps: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
@@ -71,9 +73,10 @@ def absorbing_maps(
 
     Returns
     -------
-    list of pair of Tensor, the same shapes
+    list of pair of Tensor of float64, the same shapes
         Of the gradients of the cores alone. The gradient of ``core * d`` is that of the core
-        divided by d; where d is zero, nothing is known of it, and zero is taken.
+        divided by d; where d is zero, or below 1e-12 of the bond's largest factor, nothing is
+        known of it, and zero is taken.
 
     Examples
     --------
@@ -83,9 +86,11 @@ def absorbing_maps(
     """
     result = []
     for (x, y), d in zip(maps, [*bonds, None], strict=True):
+        x, y = x.double(), y.double()  # of single precision the squares would overflow
         if d is not None:
             wide = d.detach().to(y)
-            y = torch.where(wide == 0, 0.0, 1 / torch.where(wide == 0, 1.0, wide))[:, None] * y
+            small = wide.abs() <= _VANISHING * wide.abs().max()
+            y = torch.where(small, 0.0, 1 / torch.where(small, 1.0, wide))[:, None] * y
         result.append((x, y))
     return result
 
@@ -113,7 +118,8 @@ def carry_moments(
     Notes
     -----
     Running means of gradients follow the maps, those of squares their entrywise squares, as for
-    entries that do not correlate. State of another kind is forgotten.
+    entries that do not correlate. State of another kind is forgotten, and so is what would not be
+    finite: moments from before a bond's factors became tiny may overflow.
     """
     if isinstance(optimizer, torch.optim.LBFGS):  # one flat vector of all parameters
         optimizer.state.clear()
@@ -130,16 +136,29 @@ def carry_moments(
             _logger.info("the optimizer's state of a core is reset: %s", sorted(state))
             forget_moments(optimizer, parameter, shape)
         return
-    left, right = maps
-    for name, moment in shaped.items():
+    carried = _carried(shaped, shape, *maps)
+    if all(bool(torch.isfinite(moment).all()) for moment in carried.values()):
+        state.update(carried)
+    else:
+        _logger.info("the optimizer's state of a core is reset: it would not be finite")
+        forget_moments(optimizer, parameter, shape)
+
+
+def _carried(
+    moments: dict[str, Tensor], shape: Sequence[int], left: Tensor, right: Tensor
+) -> dict[str, Tensor]:
+    """Apply maps to running means of gradients, and their squares to those of squares."""
+    result = {}
+    for name, moment in moments.items():
         x, y = (left, right) if name in _GRADIENT_LIKE else (left**2, right**2)
-        if name == "square_avg" and "grad_avg" in shaped:
-            moment = (moment - shaped["grad_avg"] ** 2).clamp_min(0)
+        if name == "square_avg" and "grad_avg" in moments:
+            moment = (moment - moments["grad_avg"] ** 2).clamp_min(0)
         flat = moment.to(x.dtype).reshape(moment.shape[0], -1, moment.shape[-1])
         carried = torch.einsum("sr,rnq,qt->snt", x, flat, y)
-        state[name] = carried.reshape(tuple(shape)).to(moment.dtype).contiguous()
-    if {"grad_avg", "square_avg"} <= shaped.keys():  # centered: their difference is a variance
-        state["square_avg"] = state["square_avg"] + state["grad_avg"] ** 2
+        result[name] = carried.reshape(tuple(shape)).to(moment.dtype).contiguous()
+    if {"grad_avg", "square_avg"} <= moments.keys():  # centered: their difference is a variance
+        result["square_avg"] = result["square_avg"] + result["grad_avg"] ** 2
+    return result
 
 
 def forget_moments(

@@ -8,6 +8,9 @@ from torch import nn
 
 __all__ = ["evaluating", "naming", "restored_on_error"]
 
+# the dictionaries that PyTorch keeps in every module: parameters, children, hooks
+_DICTIONARIES = frozenset(k for k, v in vars(nn.Module()).items() if isinstance(v, dict))
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
@@ -68,7 +71,8 @@ def restored_on_error(model: nn.Module) -> Iterator[None]:
     ----------
     model : Module
         Its modules' classes, attributes, parameters, buffers and children are put back, in their
-        order and as the same objects; numbers that were changed in place are not.
+        order and as the same objects; numbers and the caller's own dictionaries that were changed
+        in place are not.
 
     Examples
     --------
@@ -81,17 +85,23 @@ def restored_on_error(model: nn.Module) -> Iterator[None]:
     ...     model[0]
     ReLU()
     """
-    held = [(module, type(module), _shallow_copy(vars(module))) for module in model.modules()]
+    held = [
+        (module, type(module), vars(module).copy(), _contents(module)) for module in model.modules()
+    ]
     try:
         yield
     except BaseException:
-        for module, kind, attributes in held:
+        for module, kind, attributes, contents in held:
             module.__class__ = kind  # a parametrization gives a module a class of its own
             vars(module).clear()
             vars(module).update(attributes)
+            for dictionary, items in contents:  # the same objects: handles of hooks know them
+                dictionary.clear()
+                dictionary.update(items)
         raise
 
 
-def _shallow_copy(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Copy the attributes of a module and the dictionaries among them, but not their values."""
-    return {k: v.copy() if isinstance(v, dict) else v for k, v in attributes.items()}
+def _contents(module: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Pair PyTorch's dictionaries in a module with copies; those of its user stay its user's."""
+    own = [v for k, v in vars(module).items() if k in _DICTIONARIES and isinstance(v, dict)]
+    return [(dictionary, dictionary.copy()) for dictionary in own]

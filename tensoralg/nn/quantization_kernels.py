@@ -36,6 +36,19 @@ def round_to_grid(x: Any, scale: Any, low: Any, high: Any, out: Any) -> None:
 
 
 @njit(cache=True, fastmath={"contract", "nsz", "reassoc"})
+def _sum(terms: Any, count: int) -> Any:
+    """Sum the first entries in an order that depends on their number alone.
+
+    A loop that also writes has two compiled forms, with and without vectors, and takes the one
+    or the other by how far apart its arrays lie: with sums in it, runs would differ in last bits.
+    """
+    part = terms.dtype.type(0)
+    for i in range(count):
+        part += terms[i]
+    return part
+
+
+@njit(cache=True, fastmath={"contract", "nsz"})
 def round_to_grid_backward(
     gradient: Any, x: Any, scale: Any, low: Any, high: Any, out: Any
 ) -> float:
@@ -53,18 +66,20 @@ def round_to_grid_backward(
     Returns
     -------
     float
-        Sum of `gradient` times ``round(x / scale) - x / scale`` inside, the bound outside.
+        Sum of `gradient` times ``round(x / scale) - x / scale`` inside, the bound outside. Its
+        bits do not depend on where the arrays lie in memory.
     """
     total = 0.0
     zero = x.dtype.type(0)
+    terms = np.empty(_CHUNK, x.dtype)
     for start in range(0, x.size, _CHUNK):
-        part = zero
-        for i in range(start, min(start + _CHUNK, x.size)):
+        stop = min(start + _CHUNK, x.size)
+        for i in range(start, stop):
             step = x[i] / scale
             clipped = low if step < low else step
             clipped = high if clipped > high else clipped
             outside = clipped != step  # NaN too: nothing can be said there
             out[i] = zero if outside else gradient[i]
-            part += gradient[i] * (clipped if outside else np.rint(step) - step)
-        total += part
+            terms[i - start] = gradient[i] * (clipped if outside else np.rint(step) - step)
+        total += _sum(terms, stop - start)
     return total

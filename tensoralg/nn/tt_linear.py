@@ -152,9 +152,7 @@ class TTLinear(TensorizedLayer):
             Another last dimension.
         """
         if input.is_nested:  # sentences of several lengths, in PyTorch's fused encoders
-            parts = input.unbind()
-            outputs = self(torch.cat(parts)).split([len(part) for part in parts])
-            return torch.nested.as_nested_tensor(list(outputs), layout=input.layout)
+            return self._nested_forward(input)
         if input.ndim == 0 or input.shape[-1] != self.in_features:
             raise ShapeError(
                 f"input must have shape (..., {self.in_features}); got {tuple(input.shape)}"
@@ -170,6 +168,25 @@ class TTLinear(TensorizedLayer):
             return functional.linear(input, weight, self.bias)
         left, right = self._factors("halves", self._factor_pair, keep)
         return functional.linear(torch.matmul(input, left), right.mT, self.bias)
+
+    def _nested_forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Compute the rows of all sequences at once; hooks have run, so this is no call."""
+        if input.layout is not torch.jagged:
+            parts = input.unbind()
+            outputs = self.forward(torch.cat(parts)).split([len(part) for part in parts])
+            return torch.nested.as_nested_tensor(list(outputs), layout=input.layout)
+        ragged = [k for k, n in enumerate(input.shape) if isinstance(n, torch.SymInt)]
+        if ragged == [input.ndim - 1]:
+            raise ShapeError(
+                f"input must have shape (..., {self.in_features}); its last dimension is ragged"
+            )
+        # with these very offsets the output can be added to the input
+        return torch.nested.nested_tensor_from_jagged(
+            self.forward(input.values()),
+            offsets=input.offsets(),
+            lengths=input.lengths(),
+            jagged_dim=ragged[0],
+        )
 
     def _route(self, input: Tensor, keep: bool) -> str:  # noqa: A002
         """Choose the cheapest route; one that fits every number of tokens in a recorded graph."""

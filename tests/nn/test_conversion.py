@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from tensoralg.nn import TiedOutput, TTConvolution, TTLinear, TTMEmbedding, tensorize
+from tensoralg.nn import (
+    ConversionReport,
+    TiedOutput,
+    TTConvolution,
+    TTLinear,
+    TTMEmbedding,
+    tensorize,
+)
+from tensoralg.nn.conversion_report import ConversionRow
 
 torch.set_num_threads(1)
 
@@ -56,6 +64,28 @@ def test_the_report_counts_what_is_there():
     assert "Conv2d" in text
     assert f"{before:,}" in text
     assert model(torch.zeros(2, 16, 6, 6)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("converted", "parameters", "operations", "tokens", "message"),
+    [
+        (True, (100, 50), (300, 100), 7, "2x smaller, 3x fewer operations for 7 tokens"),
+        (True, (100, 200), (90, 100), 1, "2x larger, 1.11x more operations for 1 token"),
+        (True, (100, 100), (9999, 10000), 2, "of the same size, as many operations for 2 tokens"),
+        (False, (100, 100), (30, 30), 1, "nothing converted"),
+    ],
+)
+def test_the_last_line_says_what_was_gained_or_lost(
+    converted, parameters, operations, tokens, message
+):
+    row = ConversionRow("head", "Linear", converted, *parameters, *operations, None, "")
+    last = str(ConversionReport((row,), tokens, *parameters)).splitlines()[-1]
+    assert last.endswith("  " + message)
+
+
+def test_a_model_with_nothing_to_convert_says_so():
+    _, report = tensorize(nn.Sequential(nn.ReLU()), rank=2)
+    assert str(report).endswith("nothing converted")
 
 
 def test_the_errors_are_those_of_the_weights():

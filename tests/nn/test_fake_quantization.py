@@ -1,8 +1,10 @@
 """Learned step sizes: the grid, the gradients of the paper, a scale that stays positive."""
 
 import copy
+import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tensoralg.core.errors import ShapeError
-from tensoralg.nn import fake_quantization
+from tensoralg.nn import fake_quantization, quantization_kernels
 from tensoralg.nn.bit_packing import pack_codes, unpack_codes
 from tensoralg.nn.fake_quantization import FakeQuantize
 
@@ -260,3 +262,22 @@ def test_a_network_learns_through_four_bits():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] / 10
+
+
+@pytest.mark.parametrize("n", [500, 6400])
+def test_the_scales_gradient_does_not_depend_on_places_in_memory(n):
+    rng = np.random.default_rng(0)
+    gradient, x = rng.standard_normal((2, n)).astype(np.float32)
+    grid = np.float32(0.1), np.float32(-8), np.float32(7)
+    arena, totals = np.zeros(3 * n + 4096, np.float32), set()
+    for order in itertools.permutations(range(3)):
+        for gap in (0, 64, 576, 2048):
+            starts = [place * (n + gap) for place in order]
+            views = [arena[start : start + n] for start in starts]
+            views[0][:], views[1][:] = gradient, x
+            totals.add(quantization_kernels.round_to_grid_backward(*views[:2], *grid, views[2]))
+    assert len(totals) == 1
+    steps = x.astype(np.float64) / grid[0]
+    clipped = steps.clip(-8, 7)
+    slopes = np.where(clipped == steps, np.rint(steps) - steps, clipped)
+    assert totals.pop() == pytest.approx(slopes @ gradient, rel=1e-4)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tensoralg.core.errors import ShapeError
 from tensoralg.nn import TTLinear, prepare_qat
 
 PADDING = torch.arange(5) > torch.tensor([[2], [4]])
@@ -76,6 +77,34 @@ def test_sequences_of_several_lengths(quantized):
     sum(output.sum() for output in outputs.unbind()).backward()
     assert all(core.grad.any() for core in layer.cores)
     assert nested.grad.unbind()[1].any()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_sequences_of_several_lengths_in_a_residual_block():
+    torch.manual_seed(0)
+    layer, parts = TTLinear(16, 16, rank=4), [torch.randn(3, 16), torch.randn(5, 16)]
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    padded, starts, lengths = torch.randn(2, 7, 16), torch.tensor([0, 1]), torch.tensor([3, 5])
+    holes = torch.nested.narrow(padded, 1, starts, lengths, layout=torch.jagged)
+    heads = torch.nested.nested_tensor([torch.randn(n, 2, 16) for n in (3, 5)], layout=torch.jagged)
+    strided = torch.nested.nested_tensor(parts)
+    for nested in (jagged, holes, heads.transpose(1, 2), strided):
+        outputs = nested + layer(nested)
+        for output, part in zip(outputs.unbind(), nested.unbind(), strict=True):
+            assert torch.allclose(output, part + layer(part), atol=1e-6)
+    for bad in (jagged.transpose(1, 2), torch.nested.nested_tensor(parts, layout=torch.jagged)):
+        with pytest.raises(ShapeError, match="input must have shape"):
+            TTLinear(8, 8, rank=2)(bad)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_hooks_run_once_for_all_sequences(layout):
+    layer, seen = TTLinear(16, 8, rank=4), []
+    layer.register_forward_pre_hook(lambda module, arguments: seen.append("before"))
+    layer.register_forward_hook(lambda module, arguments, output: seen.append("after"))
+    layer(torch.nested.nested_tensor([torch.randn(3, 16), torch.randn(5, 16)], layout=layout))
+    assert seen == ["before", "after"]
 
 
 def test_the_weight_of_a_prepared_layer_is_what_it_multiplies_with():

@@ -70,6 +70,21 @@ def test_a_failing_sample_leaves_the_model_as_it_was(sample):
     assert all(q.ready for q in model.modules() if isinstance(q, FakeQuantize))
 
 
+def test_a_failing_sample_leaves_shared_dictionaries_and_handles_of_hooks():
+    model, table, seen = make_model(), {"step": 0}, []
+    for module in (model, model[2]):
+        module.table = table
+    handle = model[4].register_forward_hook(lambda *_: seen.append(1))
+    with pytest.raises(IndexError):
+        prepare_qat(model, 4, sample=(IDS + 100,))
+    assert model.table is table
+    assert model[2].table is table
+    model(IDS)
+    handle.remove()
+    model(IDS)
+    assert seen == [1]
+
+
 def test_an_activation_that_is_not_finite_leaves_the_model_as_it_was():
     model = nn.Sequential(TTLinear(8, 8, rank=2), nn.Linear(8, 8))
     before = anatomy(model)

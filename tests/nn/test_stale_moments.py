@@ -162,3 +162,27 @@ def test_training_with_penalty_scheduler_and_optimizer_goes_on(kind):
     assert result.status == "finished"
     assert penalty.finish(optimizer) <= 300
     assert fit(model, batches, optimizer, epochs=1).status == "finished"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("factor", [1e-22, 1e-30])
+def test_tiny_factors_leave_finite_moments_and_weights(factor, whole):
+    torch.manual_seed(0)
+    layer, x = TTLinear(16, 16, rank=4), torch.randn(20, 16)
+    CoMERAPenalty(layer)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=1e-3)
+    layer(x).square().sum().backward()
+    optimizer.step()
+    with torch.no_grad():  # moments are from before
+        layer.bonds[1][... if whole else 2] = factor
+    layer.absorb_bonds(optimizer=optimizer)
+    for core in layer.cores:
+        for moment in optimizer.state.get(core, {}).values():
+            assert torch.isfinite(moment).all()
+    if not whole:
+        assert not optimizer.state[layer.cores[1]]["exp_avg_sq"][:, :, 2].any()
+        assert optimizer.state[layer.cores[1]]["exp_avg_sq"][:, :, 1].any()
+    optimizer.zero_grad()
+    layer(x).square().sum().backward()
+    optimizer.step()
+    assert torch.isfinite(layer.weight).all()
