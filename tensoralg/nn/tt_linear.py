@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -173,19 +173,21 @@ class TTLinear(TensorizedLayer):
         """Compute the rows of all sequences at once; hooks have run, so this is no call."""
         if input.layout is not torch.jagged:
             parts = input.unbind()
-            outputs = self.forward(torch.cat(parts)).split([len(part) for part in parts])
-            return torch.nested.as_nested_tensor(list(outputs), layout=input.layout)
-        ragged = [k for k, n in enumerate(input.shape) if isinstance(n, torch.SymInt)]
-        if ragged == [input.ndim - 1]:
+            rows = self.forward(torch.cat(parts))
+            outputs = list(rows.split_with_sizes([len(part) for part in parts]))
+            return torch.nested.as_nested_tensor(outputs, layout=input.layout)
+        jagged: Any = input  # its type knows nothing of offsets
+        ragged = jagged._ragged_idx  # in a graph of any shape, other sizes are symbols too
+        if ragged == input.ndim - 1:
             raise ShapeError(
                 f"input must have shape (..., {self.in_features}); its last dimension is ragged"
             )
         # with these very offsets the output can be added to the input
         return torch.nested.nested_tensor_from_jagged(
-            self.forward(input.values()),
-            offsets=input.offsets(),
-            lengths=input.lengths(),
-            jagged_dim=ragged[0],
+            self.forward(jagged.values()),
+            offsets=jagged.offsets(),
+            lengths=jagged.lengths(),
+            jagged_dim=ragged,
         )
 
     def _route(self, input: Tensor, keep: bool) -> str:  # noqa: A002
