@@ -1,6 +1,7 @@
 """Sentences of four domains: a MiniLM teacher, and a tensor-train student with 4-bit cores.
 
     python -m benchmarks.nn_sentences [--folder DIR] [--teacher-epochs E] [--epochs E] [--seed S]
+        [--attention RANK] [--feed-forward RANK] [--embedding RANK] [--bits B]
 
 A long run: the teacher takes about ten minutes of one core for an epoch, the student as long.
 Both write checkpoints into the folder and go on from them when the program is started again.
@@ -252,9 +253,14 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=60)
     parser.add_argument("--teacher", type=Path, help="a state that was trained before")
     parser.add_argument("--seed", type=int, default=0)
+    usual = Student()
+    for name in ("attention", "feed_forward", "embedding", "bits"):
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=int, default=getattr(usual, name), help="of the student")
     a = parser.parse_args()
+    settings = Student(a.attention, a.feed_forward, a.embedding, a.bits)
     print(run(a.folder, teacher_epochs=a.teacher_epochs, epochs=a.epochs, every=a.every,
-              seed=a.seed, teacher_state=a.teacher))  # fmt: skip
+              seed=a.seed, settings=settings, teacher_state=a.teacher))  # fmt: skip
 
 
 if __name__ == "__main__":
