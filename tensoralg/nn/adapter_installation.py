@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tensoralg.nn.adapted_attention import AdaptedMultiheadAttention, AdaptedSelfAttention
 from tensoralg.nn.adapter_sites import PROJECTIONS, Sites, sizes_of, weight_of
+from tensoralg.nn.encoder_shortcuts import call_layers
 from tensoralg.nn.gated_parts import Bottleneck, Prefix, Prompt, WeightDelta
 from tensoralg.nn.pelt import PELT
 from tensoralg.nn.sample_context import PromptStack, SampleContext, drop_hooks, host
@@ -180,7 +181,11 @@ def install(model: nn.Module, config: PELT, sites: Sites, parts: Parts) -> dict[
             if config.gate:
                 layer.pelt_context = _nearest_context(model, named, name)  # type: ignore[assignment]
             layer.register_forward_hook(hook, with_kwargs=True)
-    return _leave_shortcuts(named)
+    return {
+        f"{name}:{mark}": before
+        for name, module in named.items()
+        for mark, before in call_layers(module).items()
+    }
 
 
 def remove_parts(model: nn.Module, methods: Iterable[str]) -> None:
@@ -318,17 +323,3 @@ def _nearest_context(model: nn.Module, named: Mapping[str, nn.Module], name: str
     context = model.__dict__["pelt_context"]
     assert isinstance(context, SampleContext)
     return context
-
-
-def _leave_shortcuts(named: Mapping[str, nn.Module]) -> dict[str, Any]:
-    """Have PyTorch's encoders call their layers, and return the marks that are changed for it."""
-    marks: dict[str, Any] = {}
-    for name, module in named.items():
-        for kind, mark, off in (
-            (nn.TransformerEncoder, "use_nested_tensor", False),
-            (nn.TransformerEncoderLayer, "activation_relu_or_gelu", 0),
-        ):
-            if isinstance(module, kind) and hasattr(module, mark):
-                marks[f"{name}:{mark}"] = getattr(module, mark)
-                setattr(module, mark, off)
-    return marks

@@ -8,7 +8,13 @@ from torch import nn
 from tensoralg.nn.quantized_layers import QuantizedLayer
 from tensoralg.nn.tensorized_layer import TensorizedLayer
 
-__all__ = ["leave_shortcuts", "plain_tensors"]
+__all__ = ["call_layers", "leave_shortcuts", "plain_tensors"]
+
+# PyTorch's own marks of what may be nested, and of layers that may be fused
+_MARKS: tuple[tuple[type[nn.Module], str, Any], ...] = (
+    (nn.TransformerEncoder, "use_nested_tensor", False),
+    (nn.TransformerEncoderLayer, "activation_relu_or_gelu", 0),
+)
 
 
 def leave_shortcuts(model: nn.Module) -> None:
@@ -37,14 +43,41 @@ def leave_shortcuts(model: nn.Module) -> None:
     False
     """
     for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder) and any(
-            isinstance(part, TensorizedLayer | QuantizedLayer) for part in module.modules()
+        kinds: tuple[type[nn.Module], ...] = (QuantizedLayer,)
+        if isinstance(module, nn.TransformerEncoder):
+            kinds = (TensorizedLayer, QuantizedLayer)
+        if isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer) and any(
+            isinstance(part, kinds) for part in module.modules()
         ):
-            module.use_nested_tensor = False
-        elif isinstance(module, nn.TransformerEncoderLayer) and any(
-            isinstance(part, QuantizedLayer) for part in module.modules()
-        ):
-            module.activation_relu_or_gelu = 0  # PyTorch's own mark of one that cannot be fused
+            call_layers(module)
+
+
+def call_layers(module: nn.Module) -> dict[str, Any]:
+    """Have one of PyTorch's encoders or encoder layers call what it holds, in eval mode too.
+
+    Parameters
+    ----------
+    module : Module
+        Changed in place if it is an ``nn.TransformerEncoder`` or ``nn.TransformerEncoderLayer``.
+
+    Returns
+    -------
+    dict of str to object
+        The attributes that were changed, as they were.
+
+    Examples
+    --------
+    >>> call_layers(nn.TransformerEncoderLayer(16, 2, 32))
+    {'activation_relu_or_gelu': 1}
+    >>> call_layers(nn.Linear(2, 2))
+    {}
+    """
+    before = {}
+    for kind, mark, off in _MARKS:
+        if isinstance(module, kind) and hasattr(module, mark):
+            before[mark] = getattr(module, mark)
+            setattr(module, mark, off)
+    return before
 
 
 def plain_tensors(model: nn.Module) -> list[Any]:

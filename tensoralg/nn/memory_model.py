@@ -8,6 +8,7 @@ from torch import nn
 
 from tensoralg.core.validation import positive_integer
 from tensoralg.nn.adapter_installation import AdapterRecord
+from tensoralg.nn.encoder_shortcuts import call_layers
 from tensoralg.nn.key_value_memory import Policy
 from tensoralg.nn.memory_attention import (
     MemoryMultiheadAttention,
@@ -134,8 +135,5 @@ def _sharing(module: Model, settings: MemorySettings, done: dict[int, nn.Module]
         if (kind := _WITH_MEMORY.get(type(module))) is not None:
             twin.__class__ = kind
             twin.memory = settings  # type: ignore[assignment]
-        elif isinstance(module, nn.TransformerEncoder):
-            vars(twin)["use_nested_tensor"] = False  # PyTorch's fused kernels call no attention
-        elif isinstance(module, nn.TransformerEncoderLayer):
-            vars(twin)["activation_relu_or_gelu"] = 0
+        call_layers(twin)  # PyTorch's fused kernels call no attention
     return cast("Model", done[id(module)])
